@@ -1,0 +1,63 @@
+# Needs make and Python 3.11 or newer. The first target that needs .venv builds it.
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+
+BIN       := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+TYPED     := $(wildcard framework handlers infra)
+
+# The audit tool lives apart from what it audits.
+AUDIT    := .venv-audit
+FINDINGS := $(AUDIT)/findings.txt
+
+OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and "Streamfold needs Python 3.11 or newer, but \
+	$(PYTHON) is %d.%d: name a newer one with make PYTHON=..." % sys.version_info[:2])
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test check bench audit clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## Count real flights on an embedded DynamoDB, exactly once
+	@$(BIN)/streamfold demo $(ARGS)
+
+test: $(INSTALLED) ## Run the tests (make test ARGS="-k lanes" runs some)
+	$(BIN)/pytest -n auto --ignore=tests/docs $(ARGS)
+
+check: $(INSTALLED) ## Check style, types, architecture and every example in the docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest tests/docs
+
+bench: $(INSTALLED) ## Measure speed and write cost beside the alternatives
+	$(BIN)/python -m benchmarks $(ARGS)
+
+audit: $(AUDIT)/bin/pip-audit ## Look the pinned versions up among known vulnerabilities
+	@rm -f $(FINDINGS)
+	@$(AUDIT)/bin/pip-audit --no-deps --disable-pip --progress-spinner off \
+	  -r constraints.txt -f columns -o $(FINDINGS) || { cat $(FINDINGS) 2>/dev/null; exit 1; }
+	@touch $(FINDINGS)
+	@echo "$$(grep -c 'could not be audited' $(FINDINGS)) of $$(grep -c == constraints.txt) versions are unknown to the service"
+
+clean: ## Remove caches and build output; .venv stays
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name '.venv*' -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+# A stamp, so that a changed dependency renews the environment and nothing else does.
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Streamfold needs Python 3.11 or newer, but there is no $(PYTHON)" >&2; exit 1; }
+	@$(PYTHON) -c '$(OLD_ENOUGH)'
+	@echo "Setting up $(VENV), once: this takes about a minute"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(AUDIT)/bin/pip-audit:
+	@$(PYTHON) -m venv $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet pip-audit

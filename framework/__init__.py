@@ -1,0 +1,52 @@
+"""Streamfold: derived data kept right from DynamoDB streams, exactly once, for a fraction of the write cost.
+
+Everything that a handler needs is imported from here. Neither boto3 nor the CDK is loaded by it.
+"""
+
+from framework.aggregation import Aggregation
+from framework.app import App
+from framework.conditions import attr
+from framework.errors import (
+    BadRecordError,
+    BadValueError,
+    ConfigurationError,
+    DeclarationError,
+    DeliveryError,
+    EventError,
+    ReadError,
+    SourceError,
+    StreamfoldError,
+)
+from framework.measures import Average, Count, Max, Min, Sum
+from framework.reading import Aggregate
+from framework.tables import Index, Table
+from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
+
+__all__ = [
+    "Aggregate",
+    "Aggregation",
+    "AllTime",
+    "App",
+    "Average",
+    "BadRecordError",
+    "BadValueError",
+    "ConfigurationError",
+    "Count",
+    "Daily",
+    "DeclarationError",
+    "DeliveryError",
+    "EventError",
+    "Hourly",
+    "Index",
+    "Max",
+    "Min",
+    "Monthly",
+    "ReadError",
+    "SourceError",
+    "StreamfoldError",
+    "Sum",
+    "Table",
+    "Weekly",
+    "Yearly",
+    "attr",
+]

@@ -1,0 +1,258 @@
+"""`Aggregation`: the class a user subclasses, checked when the subclass is made."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import Any, ClassVar
+
+from framework import reading
+from framework.conditions import Condition
+from framework.declaration import Changes, Declaration, GroupBy, OnExpiry
+from framework.errors import DeclarationError, shortened
+from framework.lanes import LANE_PREFIX
+from framework.measures import Max, Measure, Min
+from framework.paths import getter
+from framework.reading import Aggregate
+from framework.tables import Index, Table
+from framework.windows import Window
+
+__all__ = ["Aggregation"]
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+
+class Aggregation:
+    """A count, sum or average per group and window, kept exact from a table's stream.
+
+    Subclass it, set the fields below and at least one measure, and list the class in an `App`. A wrong
+    declaration raises `DeclarationError` when the class is made. A base class that only shares fields says
+    `class Base(Aggregation, abstract=True)`.
+
+    Attributes:
+        name: Lower-case words with hyphens. Stable: what each item has absorbed is remembered under it.
+        source: The table whose changes are counted.
+        target: The table that holds the aggregates; `source` if not set.
+        where: Which items count, as a condition made with `attr(...)`; all if not set.
+        group_by: One attribute, several as a tuple, or a static method that takes an item (a `dict` of Python
+            values) and returns the group's value, a tuple of several, or None to leave the item out.
+        window: `Hourly`, `Daily`, `Weekly`, `Monthly`, `Yearly` over an attribute with the event's time, or
+            `AllTime()`.
+        index: A sparse index that holds the aggregates, for `top` and `all`.
+        partitions: Over how many items to spread one aggregate that many shards feed (1 to 100). Reads add
+            them up. Changing it, like changing the group or the window, calls for a new name.
+        on_expiry: `"keep"` what an item added when its time to live removes it, or `"retract"` it.
+        changes: `"all"`, so that edits move and deletes take back, or `"inserts"` only.
+        sk_prefix: Text before the window's label in the aggregate's key, where two aggregations share a table.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[Table]
+    target: ClassVar[Table | None] = None
+    where: ClassVar[Condition | None] = None
+    group_by: ClassVar[str | tuple[str, ...] | Callable[..., Any]]
+    window: ClassVar[Window]
+    index: ClassVar[Index | None] = None
+    partitions: ClassVar[int] = 1
+    on_expiry: ClassVar[OnExpiry] = "keep"
+    changes: ClassVar[Changes] = "all"
+    sk_prefix: ClassVar[str] = ""
+
+    _declaration: ClassVar[Declaration]
+
+    def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not abstract:
+            cls._declaration = _Checker(cls).declaration()
+
+    @classmethod
+    def get(cls, group: object, window: str | date, *, client: Any = None) -> Aggregate | None:
+        """The aggregate of one group in one window, or None where nothing counts.
+
+        Args:
+            group: The group's value, or a tuple with one value for each of several attributes.
+            window: The window's label (`"2018-01"`), or a date or datetime in it.
+            client: A boto3 DynamoDB client; the default one if not given.
+
+        Raises:
+            ReadError: A label that this window does not have, or a wrong number of group values.
+        """
+        return reading.get(cls._declaration, group, window, client)
+
+    @classmethod
+    def top(cls, window: str | date, n: int = 10, *, client: Any = None) -> list[Aggregate]:
+        """The `n` aggregates of a window with the greatest indexed measure, greatest first.
+
+        Reads the index, so it may lag behind the last write by moments.
+
+        Raises:
+            ReadError: The aggregation has no index, or the label is wrong.
+        """
+        return reading.top(cls._declaration, window, n, client)
+
+    @classmethod
+    def all(cls, window: str | date, *, client: Any = None) -> Iterator[Aggregate]:
+        """Every aggregate of a window, greatest indexed measure first, a page at a time as it is read.
+
+        Raises:
+            ReadError: The aggregation has no index, or the label is wrong.
+        """
+        return reading.all_of(cls._declaration, window, client)
+
+
+class _Checker:
+    """Checks one subclass, field by field, and resolves it."""
+
+    def __init__(self, cls: type[Aggregation]) -> None:
+        self.cls = cls
+
+    def declaration(self) -> Declaration:
+        source = self.field("source", Table, "a Table")
+        target = self.field("target", Table, "a Table or None", optional=True) or source
+        index = self.field("index", Index, "an Index or None", optional=True)
+        measures = self.measures()
+        slots = tuple(slot for name, measure in measures.items() for slot in measure.slots(name))
+        declaration = Declaration(
+            name=self.name(),
+            source=source,
+            target=target,
+            where=self.field("where", Condition, "a condition made with attr(...)", optional=True),
+            group_by=self.group_by(),
+            window=self.field("window", Window, "a window such as Monthly('Timestamp')"),
+            measures=measures,
+            slots=slots,
+            index=index,
+            partitions=self.partitions(),
+            on_expiry=self.choice("on_expiry", ("keep", "retract")),
+            changes=self.choice("changes", ("all", "inserts")),
+            sk_prefix=self.sk_prefix(),
+        )
+        self.check_target(declaration)
+        self.check_attributes(declaration)
+        self.check_extremes(declaration)
+        return declaration
+
+    def wrong(self, field: str, expected: str, came: object) -> DeclarationError:
+        return DeclarationError(f"{self.cls.__qualname__}.{field}: expected {expected}, came {shortened(came)}")
+
+    def field(self, field: str, kind: type, expected: str, *, optional: bool = False) -> Any:
+        value = getattr(self.cls, field, _NOTHING)
+        if isinstance(value, kind) or (optional and value is None):
+            return value
+        raise self.wrong(field, expected, value)
+
+    def choice(self, field: str, choices: tuple[str, ...]) -> Any:
+        value = getattr(self.cls, field)
+        if value not in choices:
+            raise self.wrong(field, " or ".join(map(repr, choices)), value)
+        return value
+
+    def name(self) -> str:
+        name = getattr(self.cls, "name", _NOTHING)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise self.wrong("name", "lower-case letters, digits and hyphens, at most 63, letter first", name)
+        return name
+
+    def partitions(self) -> int:
+        count = self.cls.partitions
+        if type(count) is not int or not 1 <= count <= 100:
+            raise self.wrong("partitions", "a whole number from 1 to 100", count)
+        return count
+
+    def sk_prefix(self) -> str:
+        prefix = self.cls.sk_prefix
+        # A sort key has at most 1,024 bytes; a label and a partition need some of them.
+        if not isinstance(prefix, str) or len(prefix.encode()) > 900:
+            raise self.wrong("sk_prefix", "text of at most 900 bytes", prefix)
+        return prefix
+
+    def group_by(self) -> GroupBy:
+        expected = "an attribute, a tuple of attributes, or a static method that takes an item"
+        found: Any = inspect.getattr_static(self.cls, "group_by", _NOTHING)
+        if isinstance(found, staticmethod):
+            found = found.__func__
+        if inspect.isfunction(found):
+            signature = inspect.signature(found)
+            if len(signature.parameters) != 1:
+                raise self.wrong("group_by", expected, _Text(f"def {found.__name__}{signature}"))
+            return found
+        paths = (found,) if isinstance(found, str) else found
+        if not isinstance(paths, tuple) or not paths:
+            raise self.wrong("group_by", expected, found)
+        for path in paths:
+            self.check_path("group_by", path)
+        return paths
+
+    def check_path(self, field: str, path: object) -> None:
+        if not isinstance(path, str):
+            raise self.wrong(field, "an attribute name", path)
+        try:
+            getter(path)
+        except DeclarationError as error:
+            raise DeclarationError(f"{self.cls.__qualname__}.{field}: {error}") from None
+
+    def measures(self) -> dict[str, Measure]:
+        found: dict[str, Measure] = {}
+        for base in reversed(self.cls.__mro__):
+            found.update((name, value) for name, value in vars(base).items() if isinstance(value, Measure))
+        if not found:
+            raise self.wrong("measures", "at least one, such as DownloadCount = Count()", _Text("none"))
+        for name, measure in found.items():
+            if hasattr(Aggregation, name):
+                raise self.wrong(name, "another name, since every aggregation has a member of this one", measure)
+            for slot in measure.slots(name):
+                if slot.of is not None:
+                    self.check_path(name, slot.of)
+        return found
+
+    def check_target(self, declaration: Declaration) -> None:
+        target = declaration.target
+        if target.sk is not None and target.sk_type != "S":
+            raise self.wrong("target", "a table whose sort key is text, for labels such as '2018-01'", target)
+        several = declaration.several or callable(declaration.group_by)
+        if target.pk_type != "S" and (target.sk is None or several or target.pk_type == "B"):
+            raise self.wrong("target", "a table whose partition key is text, for this group_by", target)
+
+    def check_attributes(self, declaration: Declaration) -> None:
+        """No attribute of an aggregate item may be written for two reasons."""
+        taken: dict[str, str] = dict.fromkeys(declaration.target.keys, "a key of the target")
+        for slot in declaration.slots:
+            self.take(taken, slot.attribute, "kept by a measure", slot.attribute)
+        index = declaration.index
+        if index is None:
+            return
+        self.take(taken, index.pk, "the index's partition key", "index")
+        if taken.get(index.sk) != "kept by a measure":
+            names = ", ".join(repr(slot.attribute) for slot in declaration.slots)
+            raise self.wrong("index", f"a sort key that a measure keeps ({names})", index)
+
+    def take(self, taken: dict[str, str], attribute: str, purpose: str, field: str) -> None:
+        if attribute in taken:
+            raise self.wrong(field, f"an attribute that is not {taken[attribute]} already", attribute)
+        if attribute.startswith(LANE_PREFIX):
+            raise self.wrong(field, f"a name that does not begin with {LANE_PREFIX!r}", attribute)
+        taken[attribute] = purpose
+
+    def check_extremes(self, declaration: Declaration) -> None:
+        for name, measure in declaration.measures.items():
+            if isinstance(measure, Min | Max) and declaration.changes != "inserts":
+                raise self.wrong(
+                    name,
+                    "changes = 'inserts' beside Min and Max, since an extreme cannot be taken back",
+                    declaration.changes,
+                )
+
+
+class _Text:
+    """Stands in a message as it is, without quotes."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+_NOTHING = _Text("nothing")

@@ -1,0 +1,139 @@
+"""`App`: the aggregations that are deployed together, checked against each other."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+
+from framework.aggregation import Aggregation
+from framework.declaration import Declaration
+from framework.errors import ConfigurationError, DeclarationError, shortened
+from framework.tables import Table
+
+__all__ = ["App", "load_app"]
+
+
+class App:
+    """Aggregations that are deployed together.
+
+    Args:
+        name: The app's name: lower-case words with hyphens.
+        aggregations: The `Aggregation` subclasses.
+
+    Raises:
+        DeclarationError: Two aggregations with one name, two that would write the same items or share an index, or
+            two `Table` values that declare one table differently.
+    """
+
+    def __init__(self, name: str, aggregations: Iterable[type[Aggregation]]) -> None:
+        self.name = name
+        self.aggregations = tuple(aggregations)
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(f"App: name: expected text, came {shortened(name)}")
+        if not self.aggregations:
+            raise DeclarationError(f"App {name!r}: aggregations: expected at least one, came none")
+        for cls in self.aggregations:
+            if not (isinstance(cls, type) and issubclass(cls, Aggregation) and hasattr(cls, "_declaration")):
+                raise DeclarationError(
+                    f"App {name!r}: aggregations: expected subclasses of Aggregation, came {shortened(cls)}"
+                )
+        self._check_tables()
+        self._check_apart()
+
+    @property
+    def declarations(self) -> tuple[Declaration, ...]:
+        """What each aggregation declares, in the order of the list."""
+        return tuple(cls._declaration for cls in self.aggregations)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Every table that is read or written, each once."""
+        return tuple({t.name: t for d in self.declarations for t in (d.source, d.target)}.values())
+
+    def sourced_from(self, table: str) -> tuple[Declaration, ...]:
+        """The declarations that read the stream of a table.
+
+        Raises:
+            ConfigurationError: None does.
+        """
+        found = tuple(d for d in self.declarations if d.source.name == table)
+        if not found:
+            names = ", ".join(sorted({repr(d.source.name) for d in self.declarations}))
+            raise ConfigurationError(f"app {self.name!r}: expected a source table ({names}), came {table!r}")
+        return found
+
+    def written_to(self, table: str) -> tuple[Declaration, ...]:
+        """The declarations whose aggregates a table holds."""
+        return tuple(d for d in self.declarations if d.target.name == table)
+
+    def aggregation(self, name: str) -> type[Aggregation]:
+        """The aggregation of a name.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        for cls in self.aggregations:
+            if cls.name == name:
+                return cls
+        names = ", ".join(repr(cls.name) for cls in self.aggregations)
+        raise ConfigurationError(f"app {self.name!r}: expected an aggregation ({names}), came {name!r}")
+
+    def _check_tables(self) -> None:
+        seen: dict[str, Table] = {}
+        for declaration in self.declarations:
+            for table in (declaration.source, declaration.target):
+                if seen.setdefault(table.name, table) != table:
+                    raise DeclarationError(
+                        f"App {self.name!r}: table {table.name!r}: expected one declaration, "
+                        f"came {seen[table.name]!r} and {table!r}"
+                    )
+
+    def _check_apart(self) -> None:
+        """No two aggregations may have one name, write the same items, or mix their entries in an index."""
+        names: dict[object, type[Aggregation]] = {}
+        items: dict[object, type[Aggregation]] = {}
+        entries: dict[object, type[Aggregation]] = {}
+        indexes: dict[object, tuple[str, str]] = {}
+        for cls in self.aggregations:
+            d = cls._declaration
+            self._claim(names, d.name, cls, "a name of its own")
+            self._claim(items, (d.target.name, d.sk_prefix, d.window.form), cls, "a sk_prefix of its own")
+            if d.index:
+                self._claim(entries, (d.target.name, d.index.name, d.window.form), cls, "an index of its own")
+                keys = (d.index.pk, d.index.sk)
+                known = indexes.setdefault((d.target.name, d.index.name), keys)
+                if known != keys:
+                    raise DeclarationError(
+                        f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}: expected the keys {known} "
+                        f"that it has elsewhere, came {keys}"
+                    )
+
+    def _claim(
+        self, taken: dict[object, type[Aggregation]], claim: object, cls: type[Aggregation], expected: str
+    ) -> None:
+        if claim in taken:
+            other = taken[claim].__qualname__
+            raise DeclarationError(
+                f"App {self.name!r}: {cls.__qualname__}: expected {expected}, came {claim!r} as in {other}"
+            )
+        taken[claim] = cls
+
+
+def load_app(path: str) -> App:
+    """The app that a text such as `"handlers.app:app"` names: a module, a colon and a variable in it.
+
+    Raises:
+        ConfigurationError: There is no such module or variable, or it is no `App`.
+        DeclarationError: The module declares something wrongly.
+    """
+    module_name, colon, variable = path.partition(":")
+    if not (module_name and colon and variable):
+        raise ConfigurationError(f"app: expected MODULE:VARIABLE such as 'handlers.app:app', came {path!r}")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigurationError(f"app {path!r}: expected a module that can be imported, came: {error}") from error
+    app = getattr(module, variable, None)
+    if not isinstance(app, App):
+        raise ConfigurationError(f"app {path!r}: expected {variable!r} to be an App, came {shortened(app)}")
+    return app

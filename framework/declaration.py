@@ -1,0 +1,159 @@
+"""What an `Aggregation` class declares, resolved and checked: the value that the pipeline works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+from framework.codec import AttributeValue, Image, number_text
+from framework.conditions import Condition
+from framework.errors import BadRecordError, shortened
+from framework.measures import Measure, Slot
+from framework.tables import Index, KeyType, Table
+from framework.windows import Window
+
+__all__ = [
+    "Changes",
+    "Declaration",
+    "Group",
+    "GroupBy",
+    "OnExpiry",
+    "checked_group",
+    "group_text",
+    "join",
+    "split",
+]
+
+Changes = Literal["all", "inserts"]
+OnExpiry = Literal["keep", "retract"]
+GroupBy = tuple[str, ...] | Callable[[Any], Any]
+# One group: the value of a single attribute as it stands in the key, or the texts of several.
+Group = str | Decimal | tuple[str, ...]
+
+# DynamoDB developer guide, quotas: the bytes of a partition key's value.
+_MOST_PK_BYTES = 2048
+
+
+def join(parts: tuple[str, ...]) -> str:
+    """Several group values as one key text, such that different groups never share one.
+
+    `"#"` stands between the values; a `"#"` or `"%"` within one is written `%23` or `%25`.
+    """
+    return "#".join(part.replace("%", "%25").replace("#", "%23") for part in parts)
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The group values out of `join`."""
+    return tuple(part.replace("%23", "#").replace("%25", "%") for part in text.split("#"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """One aggregation: from which changes, into which items.
+
+    Attributes:
+        name: The stable name that state hangs on.
+        source: The table whose stream is read.
+        target: The table that holds the aggregates.
+        where: The items that count; None for all.
+        group_by: Attribute paths, or a function of an item.
+        window: The window of event time.
+        measures: What is kept, by declared name.
+        slots: The aggregate item's attributes that the measures keep.
+        index: The index that holds the aggregates, if any.
+        partitions: Over how many items one aggregate is spread.
+        on_expiry: Whether an item that its time to live removed is taken back.
+        changes: Whether edits and deletes count, or inserts only.
+        sk_prefix: Text before the window's label in the aggregate's key.
+    """
+
+    name: str
+    source: Table
+    target: Table
+    where: Condition | None
+    group_by: GroupBy
+    window: Window
+    measures: Mapping[str, Measure]
+    slots: tuple[Slot, ...]
+    index: Index | None
+    partitions: int
+    on_expiry: OnExpiry
+    changes: Changes
+    sk_prefix: str
+
+    @property
+    def several(self) -> bool:
+        """Whether a group is made of several attributes."""
+        return isinstance(self.group_by, tuple) and len(self.group_by) > 1
+
+    def key(self, group: str, label: str, partition: int) -> dict[str, AttributeValue]:
+        """The key of the item that holds a group's aggregate of a window.
+
+        Args:
+            group: The group as `Declaration.group_key` gives it: the text of the key value.
+            label: The window's label, `"2018-01"`.
+            partition: Which of the aggregate's items, 0 up to `partitions`.
+        """
+        sort = label if self.partitions == 1 else f"{label}#{partition}"
+        table = self.target
+        if table.sk is None:
+            return {table.pk: {"S": f"{self.sk_prefix}{group}#{sort}"}}
+        return {table.pk: {table.pk_type: group}, table.sk: {"S": self.sk_prefix + sort}}
+
+    def group_key(self, *values: object) -> str:
+        """The group's key text, for values as a person gives them to a read.
+
+        Raises:
+            BadRecordError: A value that cannot be a group.
+        """
+        if len(values) == 1:
+            return checked_group(group_text(values[0], self.target.pk_type))
+        return checked_group(join(tuple(map(group_text, values))))
+
+    def group_of(self, item: Image) -> tuple[Group, str]:
+        """The group and the window's label that an aggregate item belongs to."""
+        table = self.target
+        (raw,) = item[table.pk].values()
+        if table.sk is None:
+            # A label never holds "#", nor does a partition: so both are found from the right.
+            parts = raw.removeprefix(self.sk_prefix).rsplit("#", 1 if self.partitions == 1 else 2)
+            raw, sort = parts[0], "#".join(parts[1:])
+        else:
+            sort = item[table.sk]["S"].removeprefix(self.sk_prefix)
+        label = sort if self.partitions == 1 else sort.rpartition("#")[0]
+        group: Group = split(raw) if self.several else Decimal(raw) if table.pk_type == "N" else raw
+        return group, label
+
+
+def group_text(value: object, key_type: KeyType = "S") -> str:
+    """One group value as the text of a key: text as it is, a number in its shortest exact form, a boolean in words.
+
+    Raises:
+        BadRecordError: Another type, or one that a key of `key_type` cannot hold.
+    """
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, int | Decimal):
+        return number_text(value)
+    elif isinstance(value, str):
+        text = value
+    else:
+        raise BadRecordError(f"group: expected text, a number or a boolean, came {shortened(value)}")
+    if key_type == "N":
+        raise BadRecordError(f"group: expected a number for a numeric key, came {shortened(value)}")
+    return text
+
+
+def checked_group(text: str) -> str:
+    """A group's key text, if a partition key can hold it.
+
+    Raises:
+        BadRecordError: It is empty or too long.
+    """
+    if not text:
+        raise BadRecordError("group: expected text of 1 byte or more, came ''")
+    if len(text) * 4 > _MOST_PK_BYTES and len(text.encode()) > _MOST_PK_BYTES:
+        raise BadRecordError(f"group: expected at most {_MOST_PK_BYTES} bytes, came {len(text.encode())}")
+    return text

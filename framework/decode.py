@@ -1,0 +1,129 @@
+"""Decode: Lambda's event to a batch of one lane's changes.
+
+Images stay raw DynamoDB JSON. What every record must have is checked here over the whole batch; what is wrong inside
+one record is found by `explain`, which runs only after something failed, so that the good path does not pay for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NoReturn
+
+from framework.codec import decode_item
+from framework.errors import BadValueError, ConfigurationError, EventError, shortened
+
+__all__ = ["Batch", "Record", "decode", "explain", "is_expiry", "key_text"]
+
+# One stream record as Lambda sends it.
+Record = dict[str, Any]
+
+_origin = itemgetter("eventSource", "eventSourceARN")
+_IMAGES = {"INSERT": ("NewImage",), "MODIFY": ("OldImage", "NewImage"), "REMOVE": ("OldImage",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of one invocation: a contiguous run of one shard.
+
+    Attributes:
+        stream_arn: The stream; empty where there are no records.
+        shard_id: The shard.
+        records: The stream records, as they came.
+    """
+
+    stream_arn: str
+    shard_id: str
+    records: list[Record]
+
+
+def decode(event: object) -> Batch:
+    """The batch in an event that Lambda's event source mapping sends for a DynamoDB stream.
+
+    A final invocation of a window may have no records (AWS facts: the stream).
+
+    Raises:
+        EventError: The event is not one of a DynamoDB stream, or mixes several.
+        ConfigurationError: It lacks `shardId`, which comes only with a tumbling window.
+    """
+    if not isinstance(event, dict) or not isinstance(event.get("Records"), list):
+        raise EventError(f"event: expected a DynamoDB stream event with Records, came {shortened(event)}")
+    records: list[Record] = event["Records"]
+    try:
+        origins = set(map(_origin, records))
+    except (KeyError, TypeError):
+        explain(records)
+    if len(origins) > 1 or any(source != "aws:dynamodb" for source, _ in origins):
+        raise EventError(f"event: expected records of one DynamoDB stream, came {shortened(sorted(origins))}")
+    shard_id = event.get("shardId")
+    if not isinstance(shard_id, str) or not shard_id:
+        raise ConfigurationError(
+            "event: expected a shardId, came none: the event source mapping needs a tumbling window "
+            "(TumblingWindowInSeconds=900), for only then does Lambda send it"
+        )
+    return Batch(next(iter(origins))[1] if origins else "", shard_id, records)
+
+
+def is_expiry(record: Record) -> bool:
+    """Whether the record is a delete by the item's time to live (AWS facts: the stream)."""
+    identity = record.get("userIdentity")
+    return (
+        isinstance(identity, dict)
+        and identity.get("type") == "Service"
+        and identity.get("principalId") == "dynamodb.amazonaws.com"
+    )
+
+
+def key_text(record: Record) -> str:
+    """The key of the item that a record is about, for a message: `songID='a', SK='2018-01'`."""
+    keys = record.get("dynamodb", {}).get("Keys", {})
+    return ", ".join(f"{name}={next(iter(value.values()))!r}" for name, value in keys.items())
+
+
+def explain(records: list[Record]) -> NoReturn:
+    """Raise what is wrong with the first malformed record.
+
+    Raises:
+        EventError: Names the record's place in the batch, what was expected and what came.
+        ConfigurationError: The stream does not carry the images that the record needs.
+    """
+    for place, record in enumerate(records):
+        _explain(f"event: Records[{place}]", record)
+    raise EventError("event: expected the records of a DynamoDB stream, came some that cannot be read")
+
+
+def _explain(where: str, record: object) -> None:
+    if not isinstance(record, dict):
+        raise EventError(f"{where}: expected a stream record, came {shortened(record)}")
+    for field in ("eventSource", "eventSourceARN", "eventName"):
+        if not isinstance(record.get(field), str):
+            raise EventError(f"{where}: {field}: expected text, came {shortened(record.get(field))}")
+    if record["eventSource"] != "aws:dynamodb":
+        raise EventError(f"{where}: eventSource: expected 'aws:dynamodb', came {shortened(record['eventSource'])}")
+    if record["eventName"] not in _IMAGES:
+        raise EventError(f"{where}: eventName: expected INSERT, MODIFY or REMOVE, came {record['eventName']!r}")
+    change = record.get("dynamodb")
+    if not isinstance(change, dict):
+        raise EventError(f"{where}: dynamodb: expected a change, came {shortened(change)}")
+    number = change.get("SequenceNumber")
+    if not isinstance(number, str) or not (number.isascii() and number.isdigit()):
+        raise EventError(f"{where}: SequenceNumber: expected decimal digits, came {shortened(number)}")
+    if len(number) > 40:
+        raise EventError(f"{where}: SequenceNumber: expected at most 40 digits, came {len(number)}")
+    _explain_images(where, record["eventName"], change)
+
+
+def _explain_images(where: str, name: str, change: dict[str, Any]) -> None:
+    for field in ("Keys", *_IMAGES[name]):
+        image = change.get(field)
+        if image is None:
+            raise ConfigurationError(
+                f"{where}: {field}: expected in a {name} record, came none: the stream needs the view type "
+                "NEW_AND_OLD_IMAGES"
+            )
+        if not isinstance(image, dict):
+            raise EventError(f"{where}: {field}: expected an item, came {shortened(image)}")
+        try:
+            decode_item(image)
+        except BadValueError as error:
+            raise EventError(f"{where}: {field}: {error}") from None

@@ -1,0 +1,257 @@
+"""Fold: a batch of changes to what each of them adds to which aggregate. Pure.
+
+A change's contribution is `f(new image) - f(old image)`, where `f` of an image that does not match is nothing. So an
+insert adds, an edit moves, a delete takes back and an unrelated edit does nothing. A declaration is compiled once
+into one closure; a batch's contributions are kept per aggregate in the order of the shard.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from framework.codec import Image, decode_item, number
+from framework.declaration import Declaration, checked_group, group_text, join
+from framework.decode import Record, explain, is_expiry, key_text
+from framework.errors import BadRecordError, BadValueError, shortened
+from framework.lanes import is_own
+from framework.measures import EXACT, Number
+from framework.paths import getter
+
+__all__ = ["BadRecord", "Bucket", "Contribution", "Fold", "Folded", "Values", "compile_fold"]
+
+Values = tuple[Number, ...]
+# A record's sequence number; whether it only adds, so that it may make the aggregate; what it adds to each slot.
+Contribution = tuple[str, bool, Values]
+Bucket = list[Contribution]
+# What an image counts for: the group and the window's label, and a value for each slot.
+Share = tuple[tuple[str, str], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that an aggregation cannot count as it is.
+
+    Attributes:
+        handler: The aggregation's name.
+        key: The item's key, as text.
+        sequence_number: The record's sequence number.
+        reason: What was expected and what came.
+    """
+
+    handler: str
+    key: str
+    sequence_number: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Folded:
+    """One aggregation's share of a batch, filled record by record.
+
+    Attributes:
+        declaration: The aggregation.
+        buckets: The contributions to each aggregate, by group and label, in the order of the records.
+        bad: The records that cannot be counted.
+    """
+
+    declaration: Declaration
+    buckets: defaultdict[tuple[str, str], Bucket] = field(default_factory=lambda: defaultdict(list))
+    bad: list[BadRecord] = field(default_factory=list)
+
+
+Fold = Callable[[Record], None]
+
+
+def compile_fold(declaration: Declaration, marks: Iterable[str]) -> Callable[[], tuple[Folded, Fold]]:
+    """Compile a declaration.
+
+    Args:
+        declaration: The aggregation.
+        marks: For each aggregation that writes to the source table, an attribute that its items always have:
+            a cheap first look for Streamfold's own writes, which never count.
+
+    Returns:
+        A function that starts a batch: it returns the batch's `Folded` and the closure that folds one record into it.
+    """
+    share = _compile_share(declaration, tuple(marks))
+    edits_count = declaration.changes == "all"
+    keep_expired = declaration.on_expiry == "keep"
+
+    def start() -> tuple[Folded, Fold]:
+        folded = Folded(declaration)
+        buckets = folded.buckets
+
+        def fold_change(record: Record) -> None:
+            change = record["dynamodb"]
+            name = record["eventName"]
+            sequence = change["SequenceNumber"]
+            if name == "INSERT":
+                new = share(change["NewImage"])
+                if new is not None:
+                    buckets[new[0]].append((sequence, True, new[1]))
+            elif not edits_count:
+                return
+            elif name == "MODIFY":
+                old, new = share(change["OldImage"]), share(change["NewImage"])
+                if old == new:
+                    return
+                if old is not None and new is not None and old[0] == new[0]:
+                    buckets[new[0]].append((sequence, False, _difference(new[1], old[1])))
+                    return
+                if old is not None:
+                    buckets[old[0]].append((sequence, False, _negative(old[1])))
+                if new is not None:
+                    buckets[new[0]].append((sequence, True, new[1]))
+            elif name == "REMOVE":
+                if keep_expired and is_expiry(record):
+                    return
+                old = share(change["OldImage"])
+                if old is not None:
+                    buckets[old[0]].append((sequence, False, _negative(old[1])))
+            else:
+                explain([record])
+
+        def fold(record: Record) -> None:
+            try:
+                fold_change(record)
+            except (BadRecordError, BadValueError) as error:
+                change = record["dynamodb"]
+                folded.bad.append(
+                    BadRecord(declaration.name, key_text(record), change["SequenceNumber"], str(error))
+                )
+            except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
+                # Only a malformed record gets here: everything that reads an image's values is careful.
+                explain([record])
+
+        return folded, fold
+
+    return start
+
+
+def _difference(new: Values, old: Values) -> Values:
+    return tuple(
+        n - o if isinstance(n, int) and isinstance(o, int) else EXACT.subtract(Decimal(n), Decimal(o))
+        for n, o in zip(new, old, strict=True)
+    )
+
+
+def _negative(values: Values) -> Values:
+    return tuple(-v if isinstance(v, int) else EXACT.minus(v) for v in values)
+
+
+def _compile_share(declaration: Declaration, marks: tuple[str, ...]) -> Callable[[Image], Share | None]:
+    """`f` of the design: an image to what it counts for, or None."""
+    matches = declaration.where.compile() if declaration.where is not None else None
+    group = _compile_group(declaration)
+    label = declaration.window.compile()
+    values = _compile_values(declaration)
+    constant = tuple(1 for _ in declaration.slots) if values is None else None
+    marked = frozenset(marks)
+
+    def share(image: Image) -> Share | None:
+        if matches is not None and not matches(image):
+            return None
+        if marked and not marked.isdisjoint(image) and is_own(image):
+            return None
+        found = group(image)
+        if found is None:
+            return None
+        if constant is not None:
+            return (found, label(image)), constant
+        assert values is not None
+        return (found, label(image)), values(image)
+
+    return share
+
+
+def _compile_group(declaration: Declaration) -> Callable[[Image], str | None]:
+    if not isinstance(declaration.group_by, tuple):
+        return _group_by_function(declaration)
+    key_type = declaration.target.pk_type
+    readers = [_group_reader(path, key_type) for path in declaration.group_by]
+    if len(readers) == 1:
+        return readers[0]
+
+    def several(image: Image) -> str:
+        return checked_group(join(tuple([read(image) for read in readers])))
+
+    return several
+
+
+def _group_reader(path: str, key_type: str) -> Callable[[Image], str]:
+    get = getter(path)
+
+    def read(image: Image) -> str:
+        value = get(image)
+        if value is None:
+            raise BadRecordError(f"attribute {path!r} is missing")
+        text = value.get("S") if key_type == "S" else None
+        # A partition key has at most 2,048 bytes; text of 512 characters has no more.
+        if text and len(text) <= 512:
+            return text
+        return checked_group(_scalar_text(path, value, key_type))
+
+    return read
+
+
+def _scalar_text(path: str, value: dict[str, object], key_type: str) -> str:
+    match value:
+        case {"S": str(text)} if key_type == "S":
+            return text
+        case {"N": str(text)}:
+            return group_text(number(text), "N" if key_type == "N" else "S")
+        case {"BOOL": bool(truth)} if key_type == "S":
+            return group_text(truth)
+    expected = "a number" if key_type == "N" else "text, a number or a boolean"
+    raise BadRecordError(f"attribute {path!r}: expected {expected}, came {shortened(value)}")
+
+
+def _group_by_function(declaration: Declaration) -> Callable[[Image], str | None]:
+    function = declaration.group_by
+    assert callable(function)
+
+    def call(image: Image) -> str | None:
+        item = decode_item(image)
+        try:
+            found = function(item)
+        except Exception as error:  # whatever a user's code raises belongs to the record that it was given
+            raise BadRecordError(f"group_by: {type(error).__name__}: {error}") from error
+        if found is None:
+            return None
+        if isinstance(found, tuple):
+            if not found:
+                raise BadRecordError("group_by: expected a value or a tuple of values, came ()")
+            return checked_group(join(tuple(map(group_text, found))))
+        return checked_group(group_text(found, declaration.target.pk_type))
+
+    return call
+
+
+def _compile_values(declaration: Declaration) -> Callable[[Image], Values] | None:
+    """A reader of a value for each slot; None if each is 1."""
+    if all(slot.of is None for slot in declaration.slots):
+        return None
+    readers = [None if slot.of is None else _number_reader(slot.of) for slot in declaration.slots]
+
+    def values(image: Image) -> Values:
+        return tuple([1 if read is None else read(image) for read in readers])
+
+    return values
+
+
+def _number_reader(path: str) -> Callable[[Image], Decimal]:
+    get = getter(path)
+
+    def read(image: Image) -> Decimal:
+        value = get(image)
+        if value is None:
+            raise BadRecordError(f"attribute {path!r} is missing")
+        text = value.get("N")
+        if text is None:
+            raise BadRecordError(f"attribute {path!r}: expected a number, came {shortened(value)}")
+        return number(text)
+
+    return read

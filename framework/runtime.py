@@ -1,0 +1,201 @@
+"""The function that Lambda runs: one consumer for all handlers of a table.
+
+The whole pipeline, once:
+
+    event -> decode -> route -> fold (pure) -> plan (values) -> deliver (effects) -> report
+
+1. *decode* (`decode.py`): Lambda's event to the batch of one lane; refuses anything else before a write.
+2. *route*: each aggregation that reads the table gets every record (`Consumer`).
+3. *fold* (`fold.py`): what each change adds to which aggregate; records that cannot be counted are set aside.
+4. *plan* (`plan.py`): one update for each aggregate, with the protocol's condition (`lanes.py`).
+5. *deliver* (`deliver.py`): the writes, in parallel, inside the invocation's time.
+6. *report* (`report.py`): the lowest sequence number that is not done.
+
+Exactly once rests on three facts: a shard's records come as contiguous runs that begin no later than the first one
+not reported done; an aggregate and its watermark move in one conditional write; and no record is skipped: it is
+done, set aside with its reason, or the batch comes again from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+from framework.app import App, load_app
+from framework.client import CONNECTIONS, dynamodb
+from framework.decode import Batch, Record, decode, key_text
+from framework.deliver import Delivery, Outcome
+from framework.errors import ConfigurationError, DeliveryError
+from framework.fold import BadRecord, Fold, Folded, compile_fold
+from framework.lanes import lane_attribute
+from framework.plan import Update, plan
+from framework.report import StreamProcessor
+
+__all__ = ["Consumer", "handler"]
+
+_log = logging.getLogger("streamfold")
+
+# Without a context there is no deadline to keep; a run on one's own machine still ends.
+_SECONDS_WITHOUT_CONTEXT = 300.0
+# Time kept for the report, of what the invocation has left: at most 1.5 s, at most a fifth.
+_RESERVE_SECONDS, _RESERVE_SHARE = 1.5, 0.2
+# A response may have 6 MB (Lambda quotas), so the records set aside are listed up to a number, and all are counted.
+_MOST_LISTED = 1000
+_MOST_LOGGED = 20
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Lambda's entry. `STREAMFOLD_APP` names the app (`handlers.app:app`), `STREAMFOLD_TABLE` the source table.
+
+    Args:
+        event: A batch of a DynamoDB stream, from a mapping with a tumbling window.
+        context: Lambda's context, for the time that is left.
+
+    Returns:
+        Lambda's response: `batchItemFailures` with the lowest sequence number that is not done, or empty; `state`,
+        always empty; and under `streamfold` what happened.
+
+    Raises:
+        EventError: The event is not one of a DynamoDB stream.
+        ConfigurationError: The environment or the mapping does not fit the app.
+    """
+    return _consumer()(event, context)
+
+
+@functools.cache
+def _consumer() -> Consumer:
+    found = {name: os.environ.get(name) for name in ("STREAMFOLD_APP", "STREAMFOLD_TABLE")}
+    for name, value in found.items():
+        if not value:
+            raise ConfigurationError(f"environment: expected {name}, came {value!r}")
+    return Consumer(load_app(str(found["STREAMFOLD_APP"])), str(found["STREAMFOLD_TABLE"]), dynamodb())
+
+
+class Consumer:
+    """All aggregations of an app that read one table's stream, as a function of Lambda's events.
+
+    Args:
+        app: The app.
+        table: The source table's name.
+        client: A boto3 DynamoDB client.
+        connections: Writes under way at once.
+        now: The time in epoch seconds.
+
+    Raises:
+        ConfigurationError: No aggregation of the app reads the table.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        table: str,
+        client: Any,
+        *,
+        connections: int = CONNECTIONS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        declarations = app.sourced_from(table)
+        marks = {d.slots[0].attribute for d in app.written_to(table)}
+        self._starts = [compile_fold(declaration, marks) for declaration in declarations]
+        self._delivery = Delivery(client, connections=connections, now=now)
+
+    def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
+        """Process one event; see `handler`."""
+        deadline = _deadline(context)
+        batch = decode(event)
+        started = [start() for start in self._starts]
+        folded = [f for f, _ in started]
+        outcomes: list[Outcome] = []
+
+        def close() -> int | None:
+            outcomes.extend(self._delivery.deliver(_plan(folded, batch), deadline))
+            _refuse_a_bad_deployment(outcomes)
+            failed = [o.failed_from for o in outcomes if o.failed_from is not None]
+            return min(failed, default=None)
+
+        processor = StreamProcessor(close)
+        with processor(batch.records, _route([fold for _, fold in started])):
+            processor.process()
+        return {**processor.response(), "state": {}, "streamfold": _account(batch, folded, outcomes)}
+
+
+def _deadline(context: Any) -> float:
+    left = _SECONDS_WITHOUT_CONTEXT if context is None else context.get_remaining_time_in_millis() / 1000
+    return time.monotonic() + left - min(_RESERVE_SECONDS, left * _RESERVE_SHARE)
+
+
+def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
+    """Fail the batch where DynamoDB rejects all of it: that is a wrong table, not a bad record."""
+    rejected = [reason for outcome in outcomes for _, reason in outcome.rejected]
+    if rejected and not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
+        raise DeliveryError(f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {rejected[0]}")
+
+
+def _route(folds: list[Fold]) -> Fold:
+    if len(folds) == 1:
+        return folds[0]
+
+    def route(record: Record) -> None:
+        for fold in folds:
+            fold(record)
+
+    return route
+
+
+def _plan(folded: list[Folded], batch: Batch) -> list[Update]:
+    updates: list[Update] = []
+    for share in folded:
+        lane = lane_attribute(share.declaration.name, batch.stream_arn, batch.shard_id)
+        # By lane, so that each of a busy aggregate's items collects only its part of the lanes.
+        partition = crc32(lane.encode()) % share.declaration.partitions
+        updates.extend(plan(share, lane, partition))
+    return updates
+
+
+def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dict[str, Any]:
+    """What happened, logged and for the response."""
+    bad = [record for share in folded for record in share.bad]
+    if any(outcome.rejected for outcome in outcomes):
+        bad.extend(_rejected(batch, outcomes))
+    for record in bad[:_MOST_LOGGED]:
+        _log.warning("bad record: %s: %s: %s: %s", record.handler, record.key, record.sequence_number, record.reason)
+    if len(bad) > _MOST_LOGGED:
+        _log.warning("bad records: %d more in this batch", len(bad) - _MOST_LOGGED)
+    failed = [outcome for outcome in outcomes if outcome.failed_from is not None]
+    if failed:
+        worst = min(failed, key=lambda outcome: outcome.failed_from or 0)
+        _log.error("%d of %d updates not done, from %s: %s", len(failed), len(outcomes), worst.failed_from, worst.error)
+    refused = sum(outcome.refused_take_backs for outcome in outcomes)
+    if refused:
+        _log.warning("take-backs without an aggregate to take from: %d in this batch", refused)
+    return {
+        "records": len(batch.records),
+        "updates": len(outcomes),
+        "requests": sum(outcome.requests for outcome in outcomes),
+        "duplicates": sum(outcome.duplicates for outcome in outcomes),
+        "refusedTakeBacks": refused,
+        "badRecords": len(bad),
+        "bad": [
+            {"handler": r.handler, "key": r.key, "sequenceNumber": r.sequence_number, "reason": r.reason}
+            for r in bad[:_MOST_LISTED]
+        ],
+    }
+
+
+def _rejected(batch: Batch, outcomes: list[Outcome]) -> list[BadRecord]:
+    records = {int(record["dynamodb"]["SequenceNumber"]): record for record in batch.records}
+    return [
+        BadRecord(
+            outcome.update.declaration.name,
+            key_text(records[sequence]),
+            records[sequence]["dynamodb"]["SequenceNumber"],
+            reason,
+        )
+        for outcome in outcomes
+        for sequence, reason in outcome.rejected
+    ]

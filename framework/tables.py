@@ -1,0 +1,109 @@
+"""Tables and indexes, as a user declares them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+from framework.errors import DeclarationError, shortened
+
+__all__ = ["Index", "KeyType", "Table"]
+
+KeyType = Literal["S", "N", "B"]
+
+# 3 to 255 characters of this set, for tables and indexes alike (DynamoDB developer guide, naming rules).
+_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+
+
+def _require(holds: bool, where: str, field: str, expected: str, came: object) -> None:
+    if not holds:
+        raise DeclarationError(f"{where}: {field}: expected {expected}, came {shortened(came)}")
+
+
+def _require_name(where: str, came: object) -> None:
+    good = isinstance(came, str) and _NAME.fullmatch(came) is not None
+    _require(good, where, "name", "3 to 255 of the characters A-Z a-z 0-9 _ . -", came)
+
+
+def _require_key(where: str, field: str, came: object) -> None:
+    # A key attribute's name has at most 255 bytes (DynamoDB developer guide, naming rules).
+    good = isinstance(came, str) and 0 < len(came.encode()) <= 255
+    _require(good, where, field, "an attribute name of 1 to 255 bytes", came)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A DynamoDB table whose stream a handler reads, or that a handler writes to.
+
+    Args:
+        name: The table's name.
+        pk: The partition key's attribute.
+        sk: The sort key's attribute; None for a table without one.
+        pk_type: The partition key's type: `"S"`, `"N"` or `"B"`.
+        sk_type: The sort key's type: `"S"`, `"N"` or `"B"`.
+        ttl: The attribute with an item's time to live, where the table has one.
+
+    Raises:
+        DeclarationError: A name or a type that DynamoDB would refuse.
+    """
+
+    name: str
+    pk: str
+    sk: str | None = None
+    _: KW_ONLY
+    pk_type: KeyType = "S"
+    sk_type: KeyType = "S"
+    ttl: str | None = None
+
+    def __post_init__(self) -> None:
+        where = f"Table({shortened(self.name)})"
+        _require_name(where, self.name)
+        _require_key(where, "pk", self.pk)
+        if self.sk is not None:
+            _require_key(where, "sk", self.sk)
+            _require(self.sk != self.pk, where, "sk", "another attribute than the partition key", self.sk)
+        for field, came in (("pk_type", self.pk_type), ("sk_type", self.sk_type)):
+            _require(came in ("S", "N", "B"), where, field, "'S', 'N' or 'B'", came)
+        if self.ttl is not None:
+            _require_key(where, "ttl", self.ttl)
+            _require(self.ttl not in self.keys, where, "ttl", "an attribute that is no key", self.ttl)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key attributes: one, or two with a sort key."""
+        return (self.pk,) if self.sk is None else (self.pk, self.sk)
+
+    @property
+    def key_types(self) -> dict[str, KeyType]:
+        """The type of each key attribute."""
+        types: dict[str, KeyType] = {self.pk: self.pk_type}
+        if self.sk is not None:
+            types[self.sk] = self.sk_type
+        return types
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A sparse global secondary index that holds an aggregation's items, and only those.
+
+    Args:
+        name: The index's name.
+        pk: The attribute that holds the window's label, `"2018-01"`; only aggregates have it.
+        sk: The attribute that orders a window's entries: one of the aggregation's measures.
+
+    Raises:
+        DeclarationError: A name that DynamoDB would refuse.
+    """
+
+    name: str
+    _: KW_ONLY
+    pk: str
+    sk: str
+
+    def __post_init__(self) -> None:
+        where = f"Index({shortened(self.name)})"
+        _require_name(where, self.name)
+        _require_key(where, "pk", self.pk)
+        _require_key(where, "sk", self.sk)
+        _require(self.sk != self.pk, where, "sk", "another attribute than the index's partition key", self.sk)

@@ -1,0 +1,317 @@
+"""Windows: the stretch of event time that an item counts in, and its label.
+
+    raw value  --moment_of-->  moment  --localizer-->  local moment  --name-->  label
+
+A label is text that sorts in time order, for it is the sort key of an aggregate.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import ClassVar, TypeAlias
+
+from framework.codec import AttributeValue, Image
+from framework.errors import BadRecordError, BadValueError, DeclarationError, ReadError, shortened
+from framework.moments import UTC_FORMS, ZEROS, Unit, localizer, moment_of, zone_of
+from framework.paths import getter, parse
+
+__all__ = ["AllTime", "Daily", "Hourly", "Labeller", "Monthly", "Unit", "Weekly", "Window", "Yearly"]
+
+Labeller: TypeAlias = Callable[[Image], str]
+_Namer: TypeAlias = Callable[[datetime], str]
+
+_IN_WORDS: dict[Unit, str] = {"s": "seconds", "ms": "milliseconds"}
+_HOUR = timedelta(hours=1)
+_HOURS = tuple(f"T{hour:02}" for hour in range(24))
+_EXAMPLE = datetime(2018, 1, 31, 5)
+_MOST_DAYS = 4096  # eleven years of labels, about half a megabyte
+
+
+@dataclass(frozen=True, slots=True)
+class Window(ABC):
+    """In which stretch of time an item counts.
+
+    Attributes:
+        attribute: The attribute, or the path to it, with the event's time; None if time does not matter. It
+            holds text in a form of ISO-8601 (without an offset, it is what the clock of `tz` showed; a date
+            alone is its first moment) or a number.
+        tz: The IANA name of the zone whose calendar and clock count.
+        unit: What a number in the attribute counts since 1970: seconds or milliseconds.
+        form: The form of the labels: "hour", "day", "week", "month", "year" or "all".
+    """
+
+    attribute: str | None
+    tz: str = field(default="UTC", kw_only=True)
+    unit: Unit = field(default="s", kw_only=True)
+    form: ClassVar[str]
+
+    @abstractmethod
+    def compile(self) -> Labeller:
+        """Compile to a function from a raw image to its label.
+
+        The function raises `BadRecordError` if the attribute is missing or does not hold a time.
+        """
+
+    @abstractmethod
+    def label(self, moment: date | str) -> str:
+        """The label of a window, for a read.
+
+        Args:
+            moment: A datetime (without a zone, what the clock of `tz` shows), a date, or a label, which is
+                checked.
+
+        Raises:
+            ReadError: It is none of these, or a label that this window does not have.
+        """
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class AllTime(Window):
+    """All items count in one window, `"all"`."""
+
+    form = "all"
+
+    def __init__(self) -> None:
+        Window.__init__(self, None)
+
+    def compile(self) -> Labeller:
+        """See `Window.compile`."""
+        return lambda image: "all"
+
+    def label(self, moment: date | str = "all") -> str:
+        """See `Window.label`."""
+        if isinstance(moment, date) or moment == "all":
+            return "all"
+        raise ReadError(f"{self!r}: expected a datetime, a date or the label 'all', came {shortened(moment)}")
+
+    def __repr__(self) -> str:
+        return "AllTime()"
+
+
+@dataclass(frozen=True, slots=True)
+class _Calendar(Window):
+    """A window of a zone's calendar."""
+
+    attribute: str
+    rest: ClassVar[str]  # what makes the label of a window the ISO text of its first day or hour
+
+    def __post_init__(self) -> None:
+        kind = type(self).__name__
+        try:
+            parse(self.attribute)
+        except DeclarationError as error:
+            raise DeclarationError(f"{kind}: attribute: {error}") from None
+        if self.unit not in ("s", "ms"):
+            raise DeclarationError(
+                f"{kind}({self.attribute!r}): unit: expected 's' or 'ms', came {shortened(self.unit)}"
+            )
+        try:
+            zone_of(self.tz)
+        # All that zoneinfo raises: for an unknown name, a path, a folder, a value that is not text.
+        except (KeyError, ValueError, OSError, TypeError, AttributeError):
+            raise DeclarationError(
+                f"{kind}({self.attribute!r}): tz: expected a time zone such as 'Europe/Berlin', came "
+                f"{shortened(self.tz)} (where the system has no time zone database, install tzdata)"
+            ) from None
+
+    @abstractmethod
+    def _namer(self) -> _Namer:
+        """A function from a local moment to its label."""
+
+    def compile(self) -> Labeller:
+        """See `Window.compile`."""
+        get, label_of = getter(self.attribute), self._label_of()
+        return lambda image: label_of(get(image))
+
+    def _label_of(self) -> Callable[[AttributeValue | None], str]:
+        """A function from the attribute's raw value to the label."""
+        name, local, unit = self._namer(), localizer(zone_of(self.tz)), self.unit
+        where = f"attribute {self.attribute!r}"
+
+        def label_of(value: AttributeValue | None) -> str:
+            if value is None:
+                raise BadRecordError(f"{where} is missing")
+            try:
+                return name(local(moment_of(value, unit)))
+            except OverflowError:
+                hint = f" ({_out_of_range(value, unit)})"
+            except (ValueError, AttributeError, BadValueError):
+                hint = ""
+            expected = f"expected ISO-8601 text or epoch {_IN_WORDS[unit]}"
+            raise BadRecordError(f"{where}: {expected}, came {shortened(value)}{hint}")
+
+        return label_of
+
+    def label(self, moment: date | str) -> str:
+        """See `Window.label`."""
+        name, local = self._namer(), localizer(zone_of(self.tz))
+        with suppress(ValueError, OverflowError, TypeError):
+            if isinstance(moment, datetime):
+                return name(local(moment))
+            if isinstance(moment, date):
+                return name(local(datetime(moment.year, moment.month, moment.day)))
+            # A label is right if it is what the first moment of its window is called.
+            if name(local(self._start(moment))) == moment:
+                return moment
+        expected = f"expected a datetime, a date or a label such as {name(local(_EXAMPLE))!r}"
+        raise ReadError(f"{self!r}: {expected}, came {shortened(moment)}")
+
+    def _start(self, label: str) -> datetime:
+        """The first moment of the window with a label, by the local clock."""
+        return datetime.fromisoformat(label + self.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Days(_Calendar):
+    """A window of whole days of the calendar."""
+
+    @staticmethod
+    @abstractmethod
+    def _of(day: date) -> str:
+        """The label of the window that a day lies in."""
+
+    def _namer(self) -> _Namer:
+        labels = _Labels(self._of)
+        return lambda local: labels[local.date()]
+
+    def compile(self) -> Labeller:
+        """See `Window.compile`."""
+        if self.tz != "UTC":
+            return _Calendar.compile(self)
+        # The hot path of the product: text in UTC. One call in Python, the one that finds the attribute.
+        get, label_of, labels = getter(self.attribute), self._label_of(), _Labels(self._of)
+        forms, zeros, parsed, utc = UTC_FORMS, ZEROS, datetime.fromisoformat, UTC
+
+        def label(image: Image) -> str:
+            value = get(image)
+            text = None if value is None else value.get("S")
+            if text is not None:
+                try:
+                    if text.encode().translate(zeros) in forms:
+                        moment = parsed(text)
+                        zone = moment.tzinfo
+                        if zone is None or zone is utc:
+                            return labels[moment.date()]
+                except (AttributeError, ValueError):
+                    pass  # what is wrong with it, the careful way says
+            return label_of(value)
+
+        return label
+
+
+class Hourly(_Calendar):
+    """Hours of a zone's clock, `"2018-01-31T05"`.
+
+    When the clock is put back, hours go on being counted under the name of the one that it had reached: in
+    Berlin the hour from 2 to 3 comes twice on 2018-10-28, as `"2018-10-28T02"` and then as `"2018-10-28T02B"`
+    (as German law tells 2A and 2B apart), and `"2018-10-28T03"` follows. So no two hours share a label and
+    labels sort in time order in every zone, be it put back by half an hour (Lord Howe) or two (Troll: `T02`,
+    `T02B`, `T02C`, `T03`). An offset in the label would not do: "+01:00" comes after "+02:00" but sorts
+    before it.
+    """
+
+    __slots__ = ()
+    form = "hour"
+    rest = ""
+
+    def _namer(self) -> _Namer:
+        zone, days = zone_of(self.tz), _Labels(date.isoformat)
+
+        def plain(hour: datetime) -> str:
+            return days[hour.date()] + _HOURS[hour.hour]
+
+        def name(local: datetime) -> str:
+            # Reached first, since fold is 0, and as local time has it.
+            hour = datetime(local.year, local.month, local.day, local.hour, tzinfo=zone)
+            if not local.fold and hour.utcoffset() == local.utcoffset():
+                return plain(local)
+            moment = local.astimezone(UTC)
+            while (hour + _HOUR).astimezone(UTC) <= moment:
+                hour += _HOUR
+            again = (moment - hour.astimezone(UTC)) // _HOUR
+            return plain(hour) + (chr(ord("A") + again) if again > 0 else "")
+
+        return plain if zone is UTC else name
+
+    def _start(self, label: str) -> datetime:
+        hour = datetime.fromisoformat(label[:13])
+        if len(label) != 14:
+            return hour
+        return hour.replace(tzinfo=zone_of(self.tz)).astimezone(UTC) + (ord(label[13]) - ord("A")) * _HOUR
+
+
+class Daily(_Days):
+    """Days of a zone's calendar, `"2018-01-31"`."""
+
+    __slots__ = ()
+    form = "day"
+    rest = ""
+
+    @staticmethod
+    def _of(day: date) -> str:
+        return day.isoformat()
+
+
+class Weekly(_Days):
+    """ISO weeks, Monday to Sunday, `"2018-W05"`: the year is the one that the week's Thursday lies in."""
+
+    __slots__ = ()
+    form = "week"
+    rest = "-1"
+
+    @staticmethod
+    def _of(day: date) -> str:
+        year, week, _ = day.isocalendar()
+        return f"{year:04}-W{week:02}"
+
+
+class Monthly(_Days):
+    """Months of a zone's calendar, `"2018-01"`."""
+
+    __slots__ = ()
+    form = "month"
+    rest = "-01"
+
+    @staticmethod
+    def _of(day: date) -> str:
+        return day.isoformat()[:7]
+
+
+class Yearly(_Days):
+    """Years of a zone's calendar, `"2018"`."""
+
+    __slots__ = ()
+    form = "year"
+    rest = "-01-01"
+
+    @staticmethod
+    def _of(day: date) -> str:
+        return day.isoformat()[:4]
+
+
+class _Labels(dict[date, str]):
+    """The label of each day seen: finding one takes a quarter of the time of making it."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Callable[[date], str]) -> None:
+        self._of = of
+
+    def __missing__(self, day: date) -> str:
+        if len(self) >= _MOST_DAYS:
+            self.clear()
+        label = self[day] = self._of(day)
+        return label
+
+
+def _out_of_range(value: AttributeValue, unit: Unit) -> str:
+    """What to say of a time outside the years 1 to 9999."""
+    if unit == "s" and "N" in value:
+        with suppress(OverflowError):
+            moment_of(value, "ms")
+            return "looks like milliseconds: unit='ms'?"
+    return "outside the years 1 to 9999"
