@@ -33,7 +33,7 @@ class Aggregation:
 
     Attributes:
         name: Lower-case words with hyphens. Stable: what each item has absorbed is remembered under it.
-        source: The table whose changes are counted.
+        source: The table whose changes are counted. Items that Streamfold itself wrote never count.
         target: The table that holds the aggregates; `source` if not set.
         where: Which items count, as a condition made with `attr(...)`; all if not set.
         group_by: One attribute, several as a tuple, or a static method that takes an item (a `dict` of Python

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnectionError
@@ -145,7 +145,7 @@ class Delivery:
             except ClientError as error:
                 code = error.response["Error"]["Code"]
                 if code == "ConditionalCheckFailedException":
-                    known = error.response.get("Item")
+                    known = cast("Image | None", error.response.get("Item"))
                     left = self._reconsider(left, known, outcome, deadline)
                 elif code == "ValidationException":
                     return self._isolate(left, outcome, deadline, error.response["Error"].get("Message", code))

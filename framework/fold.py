@@ -188,7 +188,7 @@ def _group_reader(path: str, key_type: str) -> Callable[[Image], str]:
         value = get(image)
         if value is None:
             raise BadRecordError(f"attribute {path!r} is missing")
-        text = value.get("S") if key_type == "S" else None
+        text: str | None = value.get("S") if key_type == "S" else None
         # A partition key has at most 2,048 bytes; text of 512 characters has no more.
         if text and len(text) <= 512:
             return text

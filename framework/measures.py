@@ -69,6 +69,7 @@ class Count(Measure):
     """How many items there are."""
 
     def slots(self, name: str) -> tuple[Slot, ...]:
+        """See `Measure.slots`."""
         return (Slot(name, "add"),)
 
 
@@ -95,6 +96,7 @@ class Sum(_OfAttribute):
     """The exact sum of a number."""
 
     def slots(self, name: str) -> tuple[Slot, ...]:
+        """See `Measure.slots`."""
         return (Slot(name, "add", self.of),)
 
 
@@ -103,9 +105,11 @@ class Average(_OfAttribute):
     """The mean of a number, kept as `<name>Sum` and `<name>Count` so that it can be taken back exactly."""
 
     def slots(self, name: str) -> tuple[Slot, ...]:
+        """See `Measure.slots`."""
         return (Slot(f"{name}Sum", "add", self.of), Slot(f"{name}Count", "add"))
 
     def read(self, name: str, stored: dict[str, Number]) -> Number | None:
+        """See `Measure.read`."""
         total, count = stored.get(f"{name}Sum"), stored.get(f"{name}Count")
         if not count or total is None:
             return None
@@ -117,6 +121,7 @@ class Min(_OfAttribute):
     """The least value seen. It cannot take back, so it needs `changes = "inserts"`."""
 
     def slots(self, name: str) -> tuple[Slot, ...]:
+        """See `Measure.slots`."""
         return (Slot(name, "least", self.of),)
 
 
@@ -125,4 +130,5 @@ class Max(_OfAttribute):
     """The greatest value seen. It cannot take back, so it needs `changes = "inserts"`."""
 
     def slots(self, name: str) -> tuple[Slot, ...]:
+        """See `Measure.slots`."""
         return (Slot(name, "greatest", self.of),)

@@ -23,8 +23,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # `datetime.fromisoformat` knows which dates exist but lets through what is not ISO-8601, in 3.11 for instance
 # any character between date and time, "2018-01-31T05:06:07xyzZ", text after a NUL, and "+05:75" as an offset
-# (of the offset "-00:00:00.5" it drops the fraction). So the form is checked as well.
-_DATE = r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{8}|[0-9]{4}-W[0-9]{2}(?:-[0-9])?|[0-9]{4}W[0-9]{2,3})"
+# (of the offset "-00:00:00.5" it drops the fraction), and takes a week for its Monday. So the form is checked
+# as well.
+_DATE = r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{8}|[0-9]{4}-W[0-9]{2}-[0-9]|[0-9]{4}W[0-9]{3})"
 _CLOCK = r"[0-9]{2}(?::[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?|[0-5][0-9](?:[0-5][0-9](?:[.,][0-9]+)?)?)?"
 _OFFSET = r"[+-][0-9]{2}(?::[0-5][0-9](?::[0-5][0-9])?|[0-5][0-9](?:[0-5][0-9])?)?"
 _is_iso = re.compile(rf"{_DATE}(?:[Tt ]{_CLOCK}(?:Z|{_OFFSET})?)?").fullmatch

@@ -13,13 +13,14 @@ again on its own, would count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from framework.codec import AttributeValue, Image, number, number_text
 from framework.declaration import Declaration
-from framework.fold import Folded, Values
+from framework.errors import EventError, shortened
+from framework.fold import Bucket, Folded, Values
 from framework.lanes import bound, position, stale, watermark
 from framework.measures import Kind, Number, combine
 
@@ -108,10 +109,13 @@ def plan(folded: Folded, lane: str, partition: int) -> list[Update]:
     ]
 
 
-def _in_order(bucket: Iterable[tuple[str, bool, Values]]) -> tuple[tuple[int, bool, Values], ...]:
+def _in_order(bucket: Bucket) -> tuple[tuple[int, bool, Values], ...]:
     """Contributions by rising sequence number, each once: a batch in order is the rule, but not relied on."""
+    numbers = [sequence for sequence, _, _ in bucket]
+    if not (all(isinstance(n, str) for n in numbers) and (digits := "".join(numbers)).isdigit() and digits.isascii()):
+        raise EventError(f"event: SequenceNumber: expected decimal digits, came {shortened(numbers)}")
     found = [(int(sequence), opens, values) for sequence, opens, values in bucket]
-    if all(a[0] < b[0] for a, b in zip(found, found[1:], strict=False)):
+    if all(a[0] < b[0] for a, b in pairwise(found)):
         return tuple(found)
     unique = {contribution[0]: contribution for contribution in found}
     return tuple(unique[sequence] for sequence in sorted(unique))

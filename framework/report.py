@@ -45,13 +45,13 @@ class StreamProcessor(BatchProcessor):
     ) -> None:
         # After an error in the loop nothing may be written.
         if exception_type is None:
-            super().__exit__(exception_type, exception_value, traceback)
+            super().__exit__(exception_type, exception_value, traceback)  # type: ignore[no-untyped-call]
 
     def _clean(self) -> None:
         failed_from = self._close()
         if failed_from is not None:
             self.fail_messages.append(DynamoDBRecord(self._at(failed_from)))
-        super()._clean()
+        super()._clean()  # type: ignore[no-untyped-call]
 
     def _at(self, sequence: int) -> Record:
         return next(r for r in self.records if int(r["dynamodb"]["SequenceNumber"]) == sequence)

@@ -167,9 +167,9 @@ def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dic
     if len(bad) > _MOST_LOGGED:
         _log.warning("bad records: %d more in this batch", len(bad) - _MOST_LOGGED)
     failed = [outcome for outcome in outcomes if outcome.failed_from is not None]
+    error = min(failed, key=lambda outcome: outcome.failed_from or 0).error if failed else ""
     if failed:
-        worst = min(failed, key=lambda outcome: outcome.failed_from or 0)
-        _log.error("%d of %d updates not done, from %s: %s", len(failed), len(outcomes), worst.failed_from, worst.error)
+        _log.error("%d of %d updates not done: %s", len(failed), len(outcomes), error)
     refused = sum(outcome.refused_take_backs for outcome in outcomes)
     if refused:
         _log.warning("take-backs without an aggregate to take from: %d in this batch", refused)
@@ -179,6 +179,7 @@ def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dic
         "requests": sum(outcome.requests for outcome in outcomes),
         "duplicates": sum(outcome.duplicates for outcome in outcomes),
         "refusedTakeBacks": refused,
+        "error": error,
         "badRecords": len(bad),
         "bad": [
             {"handler": r.handler, "key": r.key, "sequenceNumber": r.sequence_number, "reason": r.reason}

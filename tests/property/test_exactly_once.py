@@ -5,7 +5,6 @@ from __future__ import annotations
 from decimal import localcontext
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -26,8 +26,8 @@ from framework.windows import Daily, Hourly, Monthly, Weekly, Window, Yearly
 DAY = 86_400
 FIRST, LAST = -62_135_596_800, 253_402_300_799  # 0001-01-01T00:00:00Z, 9999-12-31T23:59:59Z
 KINDS = [Hourly, Daily, Weekly, Monthly, Yearly]
-# A moment when the clock of each zone was put back: by whole and half hours, by two, across midnight, within an
-# hour, by seconds, by most of a day; then one when it was put forward, and zones that never change.
+# A moment when the clock of each zone was put back: by whole and half hours, by two, across midnight, within
+# an hour, by seconds, by most of a day; then one when it was put forward, and zones that never change.
 TURNS = {
     "Europe/Berlin": 1_540_688_400,
     "America/New_York": 1_541_311_200,

@@ -209,9 +209,9 @@ def test_an_app_that_is_not_there_is_one_sentence(path: str, message: str) -> No
 def test_the_app_of_the_handlers_loads() -> None:
     app = load_app("handlers.app:app")
     assert app.aggregation("monthly-downloads").name == "monthly-downloads"
-    with pytest.raises(ConfigurationError, match="expected an aggregation .'monthly-downloads'., came 'x'"):
+    with pytest.raises(ConfigurationError, match=r"expected an aggregation .'monthly-downloads'., came 'x'"):
         app.aggregation("x")
-    with pytest.raises(ConfigurationError, match="expected a source table .'MusicLibrary'., came 'Other'"):
+    with pytest.raises(ConfigurationError, match=r"expected a source table .'MusicLibrary'., came 'Other'"):
         app.sourced_from("Other")
 
 

@@ -1,0 +1,66 @@
+"""The benchmark's counts: what each handler costs is a fact about it, not about the machine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from benchmarks.alternatives import HANDLERS, Handler
+from benchmarks.events import LARGEST_BATCH, LARGEST_PAYLOAD, event_of, recount
+from benchmarks.extremes import extremes
+from benchmarks.row import Case, WrongCountError, cost_of
+
+
+@pytest.mark.parametrize(
+    ("handler", "requests", "wcu"),
+    [
+        ("streamfold", 100, 300),  # an update of the table, an index entry moved, for each song
+        ("guide", 1000, 3000),  # the same for each record
+        ("powertools", 3000, 5000),  # and a marker that is put and updated
+        ("claims", 1000, 6000),  # claim and update count twice in a transaction, the index once
+    ],
+)
+def test_1000_records_of_100_songs_cost_what_awss_rules_say(handler: str, requests: int, wcu: int) -> None:
+    cost = cost_of(Case(handler, 1000, 100, 0), runs=1)
+    assert (cost.requests, cost.wcu) == (requests, wcu)
+
+
+@pytest.mark.parametrize(("records", "songs"), [(50, 10), (200, 10), (200, 50)])
+def test_streamfold_writes_once_for_each_distinct_aggregate(records: int, songs: int) -> None:
+    cost = cost_of(Case("streamfold", records, songs, 0), runs=2)
+    assert (cost.requests, cost.wcu) == (songs, 3 * songs)
+
+
+def test_a_handler_that_miscounts_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = HANDLERS["guide"]
+
+    def forgets_the_last(client: Any) -> Handler:
+        handle = guide(client)
+        return lambda event: handle({**event, "Records": event["Records"][:-1]})
+
+    monkeypatch.setitem(HANDLERS, "guide", forgets_the_last)
+    with pytest.raises(WrongCountError, match="expected 3, came 1"):
+        cost_of(Case("guide", 4, 2, 0), runs=1)
+
+
+def test_the_largest_event_fits_what_lambda_hands_over() -> None:
+    event = event_of(LARGEST_BATCH, LARGEST_BATCH)
+    assert len(event["Records"]) == LARGEST_BATCH
+    assert len(json.dumps(event, separators=(",", ":"))) <= LARGEST_PAYLOAD
+
+
+def test_an_events_downloads_are_spread_evenly_over_its_songs() -> None:
+    assert recount(event_of(6, 3, start=9)) == Counter(
+        {("song-00000", "2018-01"): 2, ("song-00001", "2018-01"): 2, ("song-00002", "2018-01"): 2}
+    )
+
+
+def test_extremes_that_stand_cost_nothing_and_those_that_improve_a_second_request() -> None:
+    first, *later = extremes(batches=8, records=100, songs=10)
+    assert first.requests == 10
+    assert all(10 <= step.requests <= 20 for step in later)
+    assert sum(step.requests for step in later[3:]) < sum(step.requests for step in later[:4])
+    assert all(step.wcu == step.requests for step in (first, *later))

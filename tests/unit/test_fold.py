@@ -1,0 +1,189 @@
+"""What each kind of change adds to which aggregate, as one table."""
+
+from __future__ import annotations
+
+from decimal import Decimal as D
+from typing import Any
+
+import pytest
+
+from framework import Aggregation, AllTime, Average, ConfigurationError, Count, EventError, Max, Monthly, Sum, Table, attr
+from framework.fold import Folded, compile_fold
+from handlers.music_library import MonthlyDownloads
+from tests.unit.stream import EXPIRY, download, record
+
+music = Table("MusicLibrary", pk="songID", sk="SK")
+JAN, FEB = "2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z"
+upload = {**download(), "SK": {"S": "upload-1"}}
+
+
+class Sizes(Aggregation):
+    """Sums and averages, several groups, expiry taken back."""
+
+    name = "sizes"
+    source = music
+    group_by = ("songID", "meta.region")
+    window = AllTime()
+    on_expiry = "retract"
+    Size = Sum("size")
+    Mean = Average("meta.time")
+
+
+class Largest(Aggregation):
+    """Inserts only."""
+
+    name = "largest"
+    source = music
+    where = attr("SK").begins_with("download-")
+    group_by = "songID"
+    window = Monthly("Timestamp")
+    changes = "inserts"
+    Largest = Max("size")
+
+
+class Initials(Aggregation):
+    """A group that attributes can't say."""
+
+    name = "initials"
+    source = music
+    window = AllTime()
+    Songs = Count()
+
+    @staticmethod
+    def group_by(item: dict[str, Any]) -> object:
+        return item["initial"]
+
+
+def fold(aggregation: type[Aggregation], *records: dict[str, Any], marks: tuple[str, ...] = ()) -> Folded:
+    folded, fold_record = compile_fold(aggregation._declaration, marks)()
+    for one in records:
+        fold_record(one)
+    return folded
+
+
+def sized(size: str, region: str = "eu", time: str = "1", **more: Any) -> Any:
+    return download(size={"N": size}, meta={"M": {"region": {"S": region}, "time": {"N": time}}}, **more)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "change", "buckets"),
+    [
+        # an insert adds
+        (MonthlyDownloads, record(1, new=download()), {("a", "2018-01"): [("1", True, (1,))]}),
+        (MonthlyDownloads, record(1, new=upload), {}),
+        # a delete takes back
+        (MonthlyDownloads, record(1, old=download()), {("a", "2018-01"): [("1", False, (-1,))]}),
+        (MonthlyDownloads, record(1, old=upload), {}),
+        # an edit moves
+        (
+            MonthlyDownloads,
+            record(1, old=download(at=JAN), new=download(at=FEB)),
+            {("a", "2018-01"): [("1", False, (-1,))], ("a", "2018-02"): [("1", True, (1,))]},
+        ),
+        # an edit into and out of the condition
+        (MonthlyDownloads, record(1, old=upload, new=download()), {("a", "2018-01"): [("1", True, (1,))]}),
+        (MonthlyDownloads, record(1, old=download(), new=upload), {("a", "2018-01"): [("1", False, (-1,))]}),
+        # an unrelated edit does nothing
+        (MonthlyDownloads, record(1, old=download(), new=download(note={"S": "x"})), {}),
+        (MonthlyDownloads, record(1, old=download(at=FEB), new=download(at="2018-02-28")), {}),
+        # expiry is kept, unless it is to be taken back
+        (MonthlyDownloads, record(1, old=download(), userIdentity=EXPIRY), {}),
+        (
+            MonthlyDownloads,
+            record(1, old=download(), userIdentity={"type": "User", "principalId": "x"}),
+            {("a", "2018-01"): [("1", False, (-1,))]},
+        ),
+        (
+            Sizes,
+            record(1, old=sized("5"), userIdentity=EXPIRY),
+            {("a#eu", "all"): [("1", False, (D(-5), D(-1), -1))]},
+        ),
+        # values: exact, also beyond 28 digits
+        (Sizes, record(1, new=sized("5", time="0.5")), {("a#eu", "all"): [("1", True, (D(5), D("0.5"), 1))]}),
+        (
+            Sizes,
+            record(1, old=sized("1E-30"), new=sized("1")),
+            {("a#eu", "all"): [("1", False, (D("0." + "9" * 30), D(0), 0))]},
+        ),
+        (
+            Sizes,
+            record(1, old=sized("-12345678901234567890123456789012345678")),
+            {("a#eu", "all"): [("1", False, (D("12345678901234567890123456789012345678"), D(-1), -1))]},
+        ),
+        (Sizes, record(1, old=sized("1"), new=sized("1.0")), {}),
+        (
+            Sizes,
+            record(1, old=sized("1"), new=sized("2", region="us#1")),
+            {("a#eu", "all"): [("1", False, (D(-1), D(-1), -1))], ("a#us%231", "all"): [("1", True, (D(2), D(1), 1))]},
+        ),
+        # inserts only
+        (Largest, record(1, new=sized("5")), {("a", "2018-01"): [("1", True, (D(5),))]}),
+        (Largest, record(1, old=sized("5"), new=sized("7")), {}),
+        (Largest, record(1, old=sized("5")), {}),
+        # a method for the group
+        (Initials, record(1, new=download(initial={"S": "A"})), {("A", "all"): [("1", True, (1,))]}),
+        (Initials, record(1, new=download(initial={"N": "1.50"})), {("1.5", "all"): [("1", True, (1,))]}),
+        (Initials, record(1, new=download(initial={"BOOL": True})), {("true", "all"): [("1", True, (1,))]}),
+        (Initials, record(1, new=download(initial={"NULL": True})), {}),
+    ],
+)
+def test_a_change_adds_what_its_new_image_counts_for_less_its_old_one(
+    aggregation: type[Aggregation], change: dict[str, Any], buckets: dict[Any, Any]
+) -> None:
+    folded = fold(aggregation, change)
+    assert dict(folded.buckets) == buckets
+    assert folded.bad == []
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "change", "reason"),
+    [
+        (MonthlyDownloads, record(7, new={k: v for k, v in download().items() if k != "Timestamp"}), "attribute 'Timestamp' is missing"),
+        (MonthlyDownloads, record(7, new=download(at="2018-02-30")), "attribute 'Timestamp': expected ISO-8601 text or epoch seconds, came {'S': '2018-02-30'}"),
+        (MonthlyDownloads, record(7, old=download(), new={**download(), "Timestamp": {"BOOL": True}}), "came {'BOOL': True}"),
+        (MonthlyDownloads, record(7, new=download(song="")), "group: expected text of 1 byte or more, came ''"),
+        (MonthlyDownloads, record(7, new=download(song="ü" * 1025)), "group: expected at most 2048 bytes, came 2050"),
+        (MonthlyDownloads, record(7, new={**download(), "songID": {"L": []}}), "attribute 'songID': expected text, a number or a boolean, came {'L': []}"),
+        (Sizes, record(7, new=download()), "attribute 'meta.region' is missing"),
+        (Sizes, record(7, new={**sized("1"), "size": {"S": "1"}}), "attribute 'size': expected a number, came {'S': '1'}"),
+        (Sizes, record(7, new={k: v for k, v in sized("1").items() if k != "size"}), "attribute 'size' is missing"),
+        (Initials, record(7, new=download()), "group_by: KeyError: 'initial'"),
+        (Initials, record(7, new=download(initial={"L": []})), "group: expected text, a number or a boolean, came []"),
+    ],
+)  # fmt: skip
+def test_a_record_that_cannot_count_is_named_with_its_reason_and_nothing_of_it_counts(
+    aggregation: type[Aggregation], change: dict[str, Any], reason: str
+) -> None:
+    folded = fold(aggregation, change, record(8, new=sized("1", initial={"S": "A"})))
+    assert sum(map(len, folded.buckets.values())) == 1, "the batch goes on"
+    (bad,) = folded.bad
+    assert (bad.handler, bad.sequence_number) == (aggregation.name, "7")
+    assert bad.key.startswith("songID=")
+    assert reason in bad.reason
+
+
+def test_own_writes_never_count_even_where_the_condition_lets_them_through() -> None:
+    own = {**download(), "DownloadCount": {"N": "5"}, "sf~abcdefgh": {"S": "2110000@5"}}
+    lookalike = {**download(), "DownloadCount": {"N": "5"}}
+    marks = ("DownloadCount",)
+    assert not fold(MonthlyDownloads, record(1, new=own), record(2, old=own), marks=marks).buckets
+    assert len(fold(MonthlyDownloads, record(1, new=lookalike), marks=marks).buckets) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"NewImage": None}, ConfigurationError, "NewImage: expected in a INSERT record, came none: the stream needs the view type NEW_AND_OLD_IMAGES"),
+        ({"NewImage": "text"}, EventError, r"Records\[0\]: NewImage: expected an item, came 'text'"),
+        ({"NewImage": {"SK": "download-1"}}, EventError, r"Records\[0\]: NewImage: .*'SK'"),
+        ({"SequenceNumber": None}, EventError, "SequenceNumber: expected decimal digits, came None"),
+    ],
+)  # fmt: skip
+def test_a_malformed_record_is_an_error_of_the_event(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    good = record(1, new=download())
+    changed = {**good["dynamodb"], **change}
+    bad = {**good, "dynamodb": {name: value for name, value in changed.items() if value is not None}}
+    with pytest.raises(error, match=message):
+        fold(MonthlyDownloads, bad)
