@@ -176,9 +176,7 @@ def _growth(lines: Sequence[Row]) -> Iterable[tuple[str, ...]]:
     for row in lines:
         further = ""
         if before is not None:
-            further = (
-                f"{(row['seconds'] - before['seconds']) / (row['records'] - before['records']) * 1e6:.1f}"
-            )
+            further = f"{(row['seconds'] - before['seconds']) / (row['records'] - before['records']) * 1e6:.1f}"
         before = row
         numbers = (
             f"{row['records']:,}",

@@ -180,9 +180,7 @@ class Delivery:
         table = update.declaration.target
         return any(
             "Item"
-            in self._call(
-                outcome, deadline, "get_item", {"TableName": table.name, "Key": key, "ConsistentRead": True}
-            )
+            in self._call(outcome, deadline, "get_item", {"TableName": table.name, "Key": key, "ConsistentRead": True})
             for key in update.siblings
         )
 

@@ -119,9 +119,7 @@ def compile_fold(declaration: Declaration, marks: Iterable[str]) -> Callable[[],
                 fold_change(record)
             except (BadRecordError, BadValueError) as error:
                 change = record["dynamodb"]
-                folded.bad.append(
-                    BadRecord(declaration.name, key_text(record), change["SequenceNumber"], str(error))
-                )
+                folded.bad.append(BadRecord(declaration.name, key_text(record), change["SequenceNumber"], str(error)))
             except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
                 # Only a malformed record gets here: everything that reads an image's values is careful.
                 explain([record])

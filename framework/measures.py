@@ -86,9 +86,7 @@ class _OfAttribute(Measure):
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, str) or not self.of:
-            raise DeclarationError(
-                f"{type(self).__name__}: of: expected an attribute name, came {shortened(self.of)}"
-            )
+            raise DeclarationError(f"{type(self).__name__}: of: expected an attribute name, came {shortened(self.of)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,7 @@ def parse(path: str) -> tuple[Step, ...]:
             f"dot or a bracket that belongs to a name), came {shortened(path)}"
         )
     return tuple(
-        int(found["index"]) if found["index"] else _ESCAPED.sub(r"\1", found["name"])
-        for found in _steps(path)
+        int(found["index"]) if found["index"] else _ESCAPED.sub(r"\1", found["name"]) for found in _steps(path)
     )
 
 

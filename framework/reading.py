@@ -17,6 +17,7 @@ from framework.measures import Number, combine
 
 __all__ = ["Aggregate", "aggregate_of", "all_of", "get", "top"]
 
+
 @dataclass(frozen=True, slots=True)
 class Aggregate:
     """One group's values in one window; `aggregate["DownloadCount"]` is one of them.

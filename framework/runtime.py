@@ -133,7 +133,9 @@ def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
     """Fail the batch where DynamoDB rejects all of it: that is a wrong table, not a bad record."""
     rejected = [reason for outcome in outcomes for _, reason in outcome.rejected]
     if rejected and not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
-        raise DeliveryError(f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {rejected[0]}")
+        raise DeliveryError(
+            f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {rejected[0]}"
+        )
 
 
 def _route(folds: list[Fold]) -> Fold:

@@ -29,9 +29,7 @@ _ERRORS = "com.amazonaws.dynamodb.v20120810#"
 _HEADERS = {"Content-Type": "application/x-amz-json-1.0"}
 
 
-def boto3_client(
-    engine: MemoryDynamoDB, *, latency: float = 0.0, region: str = "us-east-1"
-) -> DynamoDBClient:
+def boto3_client(engine: MemoryDynamoDB, *, latency: float = 0.0, region: str = "us-east-1") -> DynamoDBClient:
     """A boto3 client that talks to an engine in memory.
 
     Args:

@@ -124,9 +124,7 @@ def write_units(
     return units
 
 
-def _index_units(
-    before: Image | None, after: Image | None, index: IndexShape, size_of: Callable[[Image], int]
-) -> int:
+def _index_units(before: Image | None, after: Image | None, index: IndexShape, size_of: Callable[[Image], int]) -> int:
     """The write units of one change in one index.
 
     One write to add an entry, to remove one, or to change what is projected; two to move one, because its key

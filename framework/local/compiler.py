@@ -59,9 +59,7 @@ class Compiler:
                 return lambda item, names, values: _size(subject(item, names, values))
             case syntax.IfNotExists(path, default):
                 present, otherwise = _reader(path), self._required(default)
-                return lambda item, names, values: (
-                    present(item, names, values) or otherwise(item, names, values)
-                )
+                return lambda item, names, values: present(item, names, values) or otherwise(item, names, values)
             case syntax.ListAppend(first, second):
                 return self._computed("list_append", "L", operator.add, first, second)
             case syntax.Arithmetic(sign, left, right):
@@ -167,15 +165,11 @@ class Compiler:
         if comparator == "=":
             return lambda item, names, values: _equal(left(item, names, values), right(item, names, values))
         if comparator == "<>":
-            return lambda item, names, values: (
-                not _equal(left(item, names, values), right(item, names, values))
-            )
+            return lambda item, names, values: not _equal(left(item, names, values), right(item, names, values))
         for side in (subject, operand):
             self._constant(side, comparator, ORDERED)
         test = _IN_ORDER[comparator]
-        return lambda item, names, values: ordered(
-            left(item, names, values), right(item, names, values), test
-        )
+        return lambda item, names, values: ordered(left(item, names, values), right(item, names, values), test)
 
     def _between(self, subject: Operand, low: Operand, high: Operand) -> Predicate:
         for side in (subject, low, high):

@@ -83,18 +83,12 @@ class Local:
 
     now: Callable[[], float]
 
-    def __init__(
-        self, app: App, *, files: Mapping[str, Path | str] | None = None, batch_size: int = 1000
-    ) -> None:
+    def __init__(self, app: App, *, files: Mapping[str, Path | str] | None = None, batch_size: int = 1000) -> None:
         if not 1 <= batch_size <= _MOST_RECORDS:
-            raise ConfigurationError(
-                f"Local: batch_size: expected 1 to {_MOST_RECORDS:,}, came {batch_size!r}"
-            )
+            raise ConfigurationError(f"Local: batch_size: expected 1 to {_MOST_RECORDS:,}, came {batch_size!r}")
         self.now = time.time
         self._app = app
-        self._files = {
-            name: FileSource(path, app.sourced_from(name)[0].source) for name, path in (files or {}).items()
-        }
+        self._files = {name: FileSource(path, app.sourced_from(name)[0].source) for name, path in (files or {}).items()}
         self._batch_size = batch_size
         self._stack = ExitStack()
         self._running: _Running | None = None
@@ -196,8 +190,7 @@ class Local:
         # One connection, for the engine takes one request at a time, and so that a run can be repeated to the
         # letter. The clock is looked up at each call, for it may be replaced.
         consumers = {
-            name: Consumer(self._app, name, function_client, connections=1, now=lambda: self.now())
-            for name in names
+            name: Consumer(self._app, name, function_client, connections=1, now=lambda: self.now()) for name in names
         }
 
         def poller(table: str, shard: Shard) -> Poller:

@@ -97,9 +97,7 @@ class Update(Expression):
     outcomes: tuple[Evaluate, ...]
     creates: bool
 
-    def apply(
-        self, item: Image, targets: Sequence[Steps], names: Names, values: Values
-    ) -> dict[str, AttributeValue]:
+    def apply(self, item: Image, targets: Sequence[Steps], names: Names, values: Values) -> dict[str, AttributeValue]:
         """The item after the update; every operand is read from the item as it was.
 
         Args:
@@ -223,6 +221,5 @@ def _refuse_placeholders(expressions: Iterable[Expression], names: Names, values
     for parameter, left in (("Names", names_left), ("Values", values_left)):
         if left:
             raise RefusedError(
-                f"Value provided in ExpressionAttribute{parameter} unused in expressions: "
-                f"keys: {{{min(left)}}}"
+                f"Value provided in ExpressionAttribute{parameter} unused in expressions: keys: {{{min(left)}}}"
             )

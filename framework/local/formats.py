@@ -201,9 +201,7 @@ def _constant(text: str) -> NoReturn:
     raise BadValueError(f"expected a finite number, came {text}")
 
 
-_decoder = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=number, parse_int=_integer, parse_constant=_constant
-)
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_float=number, parse_int=_integer, parse_constant=_constant)
 
 
 def key_reader(table: Table) -> Callable[[Item], Item]:

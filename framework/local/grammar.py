@@ -200,18 +200,14 @@ class Parser:
         comparator = self._accept(*_COMPARATORS)
         if not comparator:
             if isinstance(subject, Size):
-                self._refuse(
-                    "The function is not allowed to be used this way in an expression; function: size"
-                )
+                self._refuse("The function is not allowed to be used this way in an expression; function: size")
             self._syntax_error()
         return Compare(comparator, subject, self._operand())
 
     def _function_test(self) -> Tree:
         function, operands = self._call()
         if self._token() in _COMPARATORS:
-            self._refuse(
-                f"The function is not allowed to be used this way in an expression; function: {function}"
-            )
+            self._refuse(f"The function is not allowed to be used this way in an expression; function: {function}")
         if function in ("attribute_exists", "attribute_not_exists") and not isinstance(operands[0], Path):
             self._refuse(f"Operator or function requires a document path; operator or function: {function}")
         if function == "attribute_type" and not isinstance(operands[1], Value):

@@ -40,9 +40,7 @@ def key_constants(
     for part in _parts(condition.tree):
         name, placeholders = _comparison(part, names)
         if name not in keys:
-            raise RefusedError(
-                f"Query condition missed key schema element: {keys[len(constants) % len(keys)]}"
-            )
+            raise RefusedError(f"Query condition missed key schema element: {keys[len(constants) % len(keys)]}")
         if name in constants:
             raise RefusedError(f"Invalid {_KIND}: {_KIND}s must only contain one condition per key")
         if name == keys[0] and not (isinstance(part, Compare) and part.operator == "="):

@@ -132,11 +132,12 @@ class MemoryDynamoDB:
         return {**table.description, "ItemCount": len(sizes), "TableSizeBytes": sum(sizes)}
 
     def _table(self, name: str) -> Table:
-        table = self._tables.get(name) or self._tables.get(name.rpartition(":table/")[2])
+        # Not `or`: whether a table is true asks for its length, which counts every item.
+        table = self._tables.get(name)
         if table is None:
-            raise ServiceError(
-                "ResourceNotFoundException", f"Requested resource not found: Table: {name} not found"
-            )
+            table = self._tables.get(name.rpartition(":table/")[2])
+        if table is None:
+            raise ServiceError("ResourceNotFoundException", f"Requested resource not found: Table: {name} not found")
         return table
 
     # -- single writes --
@@ -172,11 +173,7 @@ class MemoryDynamoDB:
         response = _consumed(request, write.table, units)
         if wanted != "NONE":
             image = before if wanted.endswith("OLD") else after
-            shown = (
-                picked(image or {}, write.targets)
-                if wanted.startswith("UPDATED")
-                else copied_item(image or {})
-            )
+            shown = picked(image or {}, write.targets) if wanted.startswith("UPDATED") else copied_item(image or {})
             if shown:
                 response["Attributes"] = shown
         return response
@@ -308,7 +305,5 @@ def _capacity(name: str, units: float) -> Response:
 def _wants_capacity(request: Mapping[str, Any]) -> bool:
     wanted = request.get("ReturnConsumedCapacity", "NONE")
     if wanted not in ("NONE", "TOTAL"):
-        raise NotImplementedError(
-            f"ReturnConsumedCapacity: the engine in memory knows NONE and TOTAL, came {wanted}"
-        )
+        raise NotImplementedError(f"ReturnConsumedCapacity: the engine in memory knows NONE and TOTAL, came {wanted}")
     return bool(wanted == "TOTAL")

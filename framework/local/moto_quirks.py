@@ -96,9 +96,7 @@ class Moto:
             stack.enter_context(fake_environment())
             stack.enter_context(mock_aws())
             stack.enter_context(patch.object(DynamoType, "__add__", _adding(EXACT.add, DynamoType.__add__)))
-            stack.enter_context(
-                patch.object(DynamoType, "__sub__", _adding(EXACT.subtract, DynamoType.__sub__))
-            )
+            stack.enter_context(patch.object(DynamoType, "__sub__", _adding(EXACT.subtract, DynamoType.__sub__)))
             # One for all clients, to load the models once; of its own, for the default one is everybody's.
             self._session = boto3.session.Session()
             self._stack = stack.pop_all()
@@ -147,9 +145,7 @@ class Moto:
 class _Request:
     """One request to DynamoDB, settled as a whole while the lock is held."""
 
-    def __init__(
-        self, backend: DynamoDBBackend, request: AWSPreparedRequest, event_name: str, operation: str
-    ) -> None:
+    def __init__(self, backend: DynamoDBBackend, request: AWSPreparedRequest, event_name: str, operation: str) -> None:
         self._backend = backend
         self._request = request
         self._event_name = event_name
@@ -157,9 +153,7 @@ class _Request:
         body: Any = request.body
         written = _written(operation, json.loads(body))
         self._writes = [write for table, key in written if (write := self._write(table, key)) is not None]
-        self._marks = {
-            w.table: len(shard.items) for w in self._writes if (shard := self._table(w).stream_shard)
-        }
+        self._marks = {w.table: len(shard.items) for w in self._writes if (shard := self._table(w).stream_shard)}
 
     def settle(self, meter: Meter | None) -> AWSResponse:
         """Carry it out; the response."""

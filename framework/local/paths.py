@@ -67,9 +67,7 @@ def _clash(kind: str, how: str, one: Steps, other: Steps) -> str:
     )
 
 
-def write_inside(
-    item: dict[str, AttributeValue], changes: Sequence[tuple[Steps, AttributeValue | None]]
-) -> None:
+def write_inside(item: dict[str, AttributeValue], changes: Sequence[tuple[Steps, AttributeValue | None]]) -> None:
     """Sets (a value) or removes (None) what is inside attributes; values that were there are copied first.
 
     Raises:

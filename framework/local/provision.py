@@ -64,6 +64,4 @@ def _key_schema(pk: str, sk: str | None = None) -> list[dict[str, str]]:
 
 def _projection(kept: list[str]) -> dict[str, Any]:
     # INCLUDE without attributes is refused.
-    return (
-        {"ProjectionType": "INCLUDE", "NonKeyAttributes": kept} if kept else {"ProjectionType": "KEYS_ONLY"}
-    )
+    return {"ProjectionType": "INCLUDE", "NonKeyAttributes": kept} if kept else {"ProjectionType": "KEYS_ONLY"}

@@ -75,9 +75,7 @@ def query_of(table: Table, request: Request) -> tuple[dict[str, Any], float]:
         candidates = [pair for pair in candidates if asked(pair[1], selection.names, selection.values)]
     start = _start(table, index, request, whole=False)
     if request.get("ScanIndexForward", True):
-        candidates = (
-            candidates if start is None else candidates[bisect_right(candidates, start, key=_order) :]
-        )
+        candidates = candidates if start is None else candidates[bisect_right(candidates, start, key=_order) :]
     else:
         end = len(candidates) if start is None else bisect_left(candidates, start, key=_order)
         candidates = candidates[:end][::-1]

@@ -93,10 +93,7 @@ class Table:
         Raises:
             RefusedError: A key attribute is missing, of another type, empty or too long.
         """
-        tokens = [
-            self.token(name, item.get(name), most)
-            for name, most in zip(self.keys, _LARGEST_KEYS, strict=False)
-        ]
+        tokens = [self.token(name, item.get(name), most) for name, most in zip(self.keys, _LARGEST_KEYS, strict=False)]
         return tokens[0], (tokens[1] if len(tokens) > 1 else None)
 
     def token(self, name: str, value: AttributeValue | None, most: int = _LARGEST_KEYS[0]) -> Any:
@@ -168,17 +165,13 @@ class Table:
     def partition(self, index: Index | None, value: Any) -> list[tuple[Order, Image]]:
         """The items of one partition of the table or of an index, in order; an index gives its entries."""
         if index is None:
-            return [
-                ((sort,), item) for sort, item in sorted(self._partitions.get(value, {}).items(), key=_first)
-            ]
+            return [((sort,), item) for sort, item in sorted(self._partitions.get(value, {}).items(), key=_first)]
         return self._view(index).get(value, [])
 
     def everything(self, index: Index | None) -> list[tuple[Order, Image]]:
         """All items or entries, in one order that does not depend on how they were written."""
         if index is None:
-            pairs = (
-                ((pk, sk), item) for pk, members in self._partitions.items() for sk, item in members.items()
-            )
+            pairs = (((pk, sk), item) for pk, members in self._partitions.items() for sk, item in members.items())
             return sorted(pairs, key=_first)
         view = self._view(index)
         return [((pk, *order), entry) for pk in sorted(view) for order, entry in view[pk]]
@@ -234,6 +227,4 @@ def _first(pair: tuple[Any, Any]) -> Any:
 def _require_length(name: str, content: str | bytes, most: int) -> None:
     # A character is at most 4 bytes: most keys need no encoding to be found short enough.
     if len(content) * 4 > most and len(content.encode() if isinstance(content, str) else content) > most:
-        raise RefusedError(
-            f"{_INVALID}: Size of key {name} has exceeded the maximum size limit of {most} bytes"
-        )
+        raise RefusedError(f"{_INVALID}: Size of key {name} has exceeded the maximum size limit of {most} bytes")

@@ -43,8 +43,7 @@ def write_of(table: Callable[[str], Table], entry: Mapping[str, Any]) -> Write:
     """
     if len(entry) != 1 or not _ACTIONS.keys() >= entry.keys():
         raise RefusedError(
-            f"TransactItems can only contain one of ConditionCheck, Put, Update or Delete, "
-            f"came {sorted(entry)}"
+            f"TransactItems can only contain one of ConditionCheck, Put, Update or Delete, came {sorted(entry)}"
         )
     ((kind, body),) = entry.items()
     return _ACTIONS[kind](table(body["TableName"]), body)

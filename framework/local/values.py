@@ -104,8 +104,7 @@ def normal(value: AttributeValue, level: int = 0) -> AttributeValue:
     given: Any = value
     if (type(given) is not dict and not isinstance(given, Mapping)) or len(given) != 1:
         raise RefusedError(
-            "Supplied AttributeValue must contain exactly one of the supported datatypes, "
-            f"came {shortened(value)}"
+            f"Supplied AttributeValue must contain exactly one of the supported datatypes, came {shortened(value)}"
         )
     ((tag, content),) = value.items()
     if tag == "S" and type(content) is str:
@@ -139,8 +138,7 @@ def _normal_bool(content: Any, level: int) -> bool:
 def _normal_null(content: Any, level: int) -> bool:
     if content is not True:
         raise RefusedError(
-            "One or more parameter values were invalid: Null attribute value types must have the value of "
-            "true"
+            "One or more parameter values were invalid: Null attribute value types must have the value of true"
         )
     return True
 
@@ -174,8 +172,7 @@ def _set_normalizer(tag: str, member: Callable[[Any], Any]) -> Callable[[Any, in
         members = normal_set(tag, map(member, content))
         if len(members) != len(content):
             raise RefusedError(
-                f"One or more parameter values were invalid: Input collection {shortened(content)} contains "
-                "duplicates."
+                f"One or more parameter values were invalid: Input collection {shortened(content)} contains duplicates."
             )
         return members
 
@@ -238,9 +235,7 @@ def _computed(operation: Callable[[Decimal, Decimal], Decimal], left: str, right
     return format(_EXACT.normalize(result), "f") if result else "0"
 
 
-def ordered(
-    left: AttributeValue | None, right: AttributeValue | None, test: Callable[[Any, Any], bool]
-) -> bool:
+def ordered(left: AttributeValue | None, right: AttributeValue | None, test: Callable[[Any, Any], bool]) -> bool:
     """Whether `test` (such as `operator.lt`) holds between two values.
 
     False when either is missing, their types differ, or their type has no order. Strings compare by their

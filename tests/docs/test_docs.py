@@ -191,9 +191,7 @@ def test_every_block_of_a_page_runs(page: Path, checkout: Path, monkeypatch: pyt
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_of_a_page_exists(page: Path) -> None:
     inside = {
-        number
-        for block in blocks(page)
-        for number in range(block.line, block.line + len(block.code.splitlines()))
+        number for block in blocks(page) for number in range(block.line, block.line + len(block.code.splitlines()))
     }
     broken = []
     for number, line in enumerate(lines_of(page), 1):

@@ -193,9 +193,7 @@ def test_puts_edits_and_deletes_end_in_the_counts_of_what_is_left(music: Local) 
     music.client.delete_item(TableName=MUSIC, Key={"songID": {"S": "b"}, "SK": {"S": "download-1"}})
     music.drain()
     assert counts(music) == {("a", "2018-01"): 2, ("a", "2018-02"): 1}
-    assert [(a.group, a["DownloadCount"]) for a in MonthlyDownloads.top("2018-01", client=music.client)] == [
-        ("a", 2)
-    ]
+    assert [(a.group, a["DownloadCount"]) for a in MonthlyDownloads.top("2018-01", client=music.client)] == [("a", 2)]
 
 
 def test_a_drain_says_what_happened_and_an_idle_one_that_nothing_did(music: Local) -> None:
@@ -374,9 +372,7 @@ def failing(local: Local, song: str, times: int) -> None:
     def fail(params: dict[str, Any], **_: Any) -> None:
         if f'"{song}"'.encode() in params["body"] and left[0]:
             left[0] -= 1
-            raise ClientError(
-                {"Error": {"Code": "AccessDeniedException", "Message": "not you"}}, "UpdateItem"
-            )
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not you"}}, "UpdateItem")
 
     local.function_client.meta.events.register("before-call.dynamodb.UpdateItem", fail)
 
@@ -482,9 +478,7 @@ def test_progress_starts_the_count_of_tries_again() -> None:
 )
 def test_a_poller_that_is_stuck_says_where_and_why(response: Any, reason: str) -> None:
     poller, events = polled(Shelf(3), [response] * 6)
-    with pytest.raises(
-        DeliveryError, match="table 'T': shard shardId-0: from sequence number 1 on: "
-    ) as raised:
+    with pytest.raises(DeliveryError, match="table 'T': shard shardId-0: from sequence number 1 on: ") as raised:
         list(poller.poll())
     assert reason in str(raised.value)
     assert len(events) == 6

@@ -44,9 +44,7 @@ def decimals(draw: st.DrawFn, low: int = -130, high: int = 125) -> Decimal:
     """A number of the service: 1 to 38 digits, the first of them at 10**low to 10**high; 0 too."""
     digits = draw(st.text("0123456789", min_size=1, max_size=38)).lstrip("0")
     first = draw(st.integers(low, high) | st.sampled_from([low, high, 0]))
-    return Decimal(
-        f"{draw(st.sampled_from(['', '-']))}{digits or 0}E{first - len(digits) + 1}" if digits else "0"
-    )
+    return Decimal(f"{draw(st.sampled_from(['', '-']))}{digits or 0}E{first - len(digits) + 1}" if digits else "0")
 
 
 def spellings(value: Decimal) -> st.SearchStrategy[str]:
@@ -55,9 +53,7 @@ def spellings(value: Decimal) -> st.SearchStrategy[str]:
     sign, digits = ("-", plain[1:]) if plain.startswith("-") else ("", plain)
     idle = digits + "000" if "." in digits else digits + ".000"
     exponent = f"{value:E}"
-    return st.sampled_from(
-        [plain, exponent, exponent.lower(), f"{sign}00{digits}", sign + idle, f"{sign}{digits}E0"]
-    )
+    return st.sampled_from([plain, exponent, exponent.lower(), f"{sign}00{digits}", sign + idle, f"{sign}{digits}E0"])
 
 
 texts = st.text(max_size=8)  # Hypothesis leaves out halves of surrogate pairs
@@ -68,9 +64,7 @@ names = st.text(min_size=1, max_size=5) | st.sampled_from(["a.b", "a[0]", "\\", 
 def python_values(numbers: st.SearchStrategy[Decimal]) -> st.SearchStrategy[Any]:
     """Whatever `decode` can give."""
     scalars = st.none() | st.booleans() | texts | binaries | numbers
-    sets = st.one_of(
-        [st.frozensets(members, min_size=1, max_size=4) for members in (texts, binaries, numbers)]
-    )
+    sets = st.one_of([st.frozensets(members, min_size=1, max_size=4) for members in (texts, binaries, numbers)])
     return st.recursive(
         scalars | sets,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
@@ -185,9 +179,7 @@ def test_equal_numbers_are_written_the_same(same: list[str]) -> None:
 @example("-", "1", -131)
 @example("", "1" * 39, 0)
 @example("", "9" * 38, 88)
-def test_a_number_is_accepted_exactly_when_the_service_can_hold_it(
-    sign: str, digits: str, exponent: int
-) -> None:
+def test_a_number_is_accepted_exactly_when_the_service_can_hold_it(sign: str, digits: str, exponent: int) -> None:
     text = f"{sign}{digits}E{exponent}"
     exact = abs(Fraction(text))
     if exact == 0 or (len(digits.strip("0")) <= 38 and LEAST <= exact < TOO_LARGE):

@@ -51,12 +51,8 @@ leaves: st.SearchStrategy[Condition] = st.one_of(
         st.sampled_from(["lt", "le", "gt", "ge"]),
         ordered,
     ),
-    st.builds(
-        lambda path, bounds: attr(path).between(*bounds), paths, st.tuples(ordered, ordered).filter(in_order)
-    ),
-    st.builds(
-        lambda path, values: attr(path).any_of(values), paths, st.lists(scalars, min_size=1, max_size=3)
-    ),
+    st.builds(lambda path, bounds: attr(path).between(*bounds), paths, st.tuples(ordered, ordered).filter(in_order)),
+    st.builds(lambda path, values: attr(path).any_of(values), paths, st.lists(scalars, min_size=1, max_size=3)),
     st.builds(lambda path, value: attr(path).begins_with(value), paths, text | binary),
     st.builds(lambda path: attr(path).exists(), paths),
     st.builds(lambda path: attr(path).not_exists(), paths),
@@ -89,8 +85,7 @@ def holds(condition: Condition, item: dict[str, Value]) -> bool:
             return any(compare(value, "=", each.value) for value in find(path, item) for each in operands)
         case Between(path, low, high):
             return any(
-                compare(value, ">=", low.value) and compare(value, "<=", high.value)
-                for value in find(path, item)
+                compare(value, ">=", low.value) and compare(value, "<=", high.value) for value in find(path, item)
             )
         case BeginsWith(path, prefix):
             return any(
@@ -130,9 +125,7 @@ def raw(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(conditions, items)
-def test_a_compiled_condition_agrees_with_a_slow_evaluator(
-    condition: Condition, item: dict[str, Any]
-) -> None:
+def test_a_compiled_condition_agrees_with_a_slow_evaluator(condition: Condition, item: dict[str, Any]) -> None:
     expected = holds(condition, decode_item(raw(item)))
     predicate = condition.compile()
     assert predicate(raw(item)) is expected
@@ -159,9 +152,7 @@ def test_brackets_make_no_difference_to_one_sign(a: Condition, b: Condition, c: 
 
 
 @given(paths, ordered, items)
-def test_an_ordered_value_is_less_equal_or_greater_than_one_of_its_type(
-    path: str, value: Any, item: Any
-) -> None:
+def test_an_ordered_value_is_less_equal_or_greater_than_one_of_its_type(path: str, value: Any, item: Any) -> None:
     image = raw(item)
     held = [getattr(attr(path), name)(value).compile()(image) for name in ("lt", "equals", "gt")]
     found = find(path, decode_item(image))

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from framework.local import Local
 from framework.local.memory import MemoryDynamoDB
 from tests.property.world import (
     AMOUNTS,
@@ -18,6 +19,7 @@ from tests.property.world import (
     Pollers,
     World,
     aggregates,
+    app,
     events,
     make_item,
     totals,
@@ -78,7 +80,6 @@ def run(client: Any, operations: list[tuple[Any, ...]], fault_list: list[str], c
 def tables() -> list[dict[str, Any]]:
     """`create_table` arguments for the world's tables."""
     from framework.local.provision import create_table_request
-    from tests.property.world import app
 
     return [create_table_request(app, table) for table in (events, totals)]
 
@@ -92,3 +93,12 @@ def test_aggregates_equal_a_recount_whatever_is_delivered_again_or_cut_short(
     for arguments in tables():
         engine.create_table(**arguments)
     run(engine, operations, fault_list, choice_list)
+
+
+@settings(max_examples=6)
+@given(st.lists(operation, min_size=5, max_size=10), faults, choices)
+def test_the_embedded_engine_agrees_on_the_same_scenarios(
+    operations: list[tuple[Any, ...]], fault_list: list[str], choice_list: list[int]
+) -> None:
+    with Local(app) as local:
+        run(local.client, operations, fault_list, choice_list)

@@ -89,9 +89,7 @@ def in_utc(second: int) -> datetime:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(second=moments, fraction=st.integers(0, 999_999))
-def test_text_in_utc_has_the_label_that_counting_days_by_hand_gives(
-    kind: Any, second: int, fraction: int
-) -> None:
+def test_text_in_utc_has_the_label_that_counting_days_by_hand_gives(kind: Any, second: int, fraction: int) -> None:
     moment = in_utc(second) + timedelta(microseconds=fraction)
     expected = by_hand(kind("t"), second)
     for text in (
@@ -111,9 +109,7 @@ def test_text_in_utc_has_the_label_that_counting_days_by_hand_gives(
     fraction=st.integers(0, 10**20 - 1),
     unit=st.sampled_from(["s", "ms"]),
 )
-def test_a_number_has_the_label_of_the_second_that_it_lies_in(
-    kind: Any, second: int, fraction: int, unit: Any
-) -> None:
+def test_a_number_has_the_label_of_the_second_that_it_lies_in(kind: Any, second: int, fraction: int, unit: Any) -> None:
     exact = second + Fraction(fraction, 10**20)
     scaled = exact * (1000 if unit == "ms" else 1)
     digits = scaled.numerator * (10**20 // scaled.denominator)
@@ -164,9 +160,7 @@ def test_an_hour_is_named_as_the_clock_shows_it_unless_it_is_one_that_came_again
 
 
 @given(around_turns(), st.integers(0, 4 * DAY))
-def test_labels_of_hours_sort_in_time_order_and_no_two_hours_share_one(
-    where: tuple[str, int], later: int
-) -> None:
+def test_labels_of_hours_sort_in_time_order_and_no_two_hours_share_one(where: tuple[str, int], later: int) -> None:
     name, second = where
     labels = Hourly("t", tz=name).compile()
     early, late = (labels({"t": {"N": str(second + passed)}}) for passed in (0, later))
@@ -185,9 +179,7 @@ def test_labels_sort_in_time_order_over_all_years(kind: Any, a: int, b: int) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(where=around_turns())
-def test_a_read_by_moment_or_by_label_finds_the_label_that_was_written(
-    kind: Any, where: tuple[str, int]
-) -> None:
+def test_a_read_by_moment_or_by_label_finds_the_label_that_was_written(kind: Any, where: tuple[str, int]) -> None:
     name, second = where
     window = kind("t", tz=name)
     written = label(window, {"N": str(second)})

@@ -89,7 +89,12 @@ class Extremes(Aggregation):
 app = App("world", [Monthlies, Amounts, Kinds, Extremes])
 
 KINDS = ("download", "upload", "a#b")
-DAYS = ("2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z", "2018-02-28T12:00:00+00:00", "2018-02-01T00:30:00+01:00")
+DAYS = (
+    "2018-01-31T23:59:59Z",
+    "2018-02-01T00:00:00Z",
+    "2018-02-28T12:00:00+00:00",
+    "2018-02-01T00:30:00+01:00",
+)
 DAY_OF = ("2018-01-31", "2018-02-01", "2018-02-28", "2018-01-31")
 AMOUNTS = ("0", "1", "-2.5", "0.1", "12345678901234567890.123456789", "1E+20")
 
@@ -249,7 +254,17 @@ class FaultyClient:
         return reply
 
 
-FAULTS = ("crash before", "crash after", "reply lost", "throttle", "conflict", "denied", "other poller", "none", "none")
+FAULTS = (
+    "crash before",
+    "crash after",
+    "reply lost",
+    "throttle",
+    "conflict",
+    "denied",
+    "other poller",
+    "none",
+    "none",
+)
 
 
 @dataclass
@@ -332,9 +347,7 @@ class Pollers:
 
     def _parent_done(self, shard: int) -> bool:
         parent = self.world.parents.get(shard)
-        return parent is None or (
-            self.done[parent] == len(self.world.shards[parent]) and self._parent_done(parent)
-        )
+        return parent is None or (self.done[parent] == len(self.world.shards[parent]) and self._parent_done(parent))
 
     def drain(self) -> None:
         """Until everything is done. Faults are finite, so this ends."""

@@ -88,9 +88,7 @@ def test_what_stands_for_a_type_encodes_as_it(value: Any, raw: dict[str, Any]) -
         ({"BS": ["AQ==", b"\x02"]}, frozenset({b"\x01", b"\x02"})),
     ],
 )
-def test_binary_decodes_from_bytes_and_from_the_base64_text_of_an_event(
-    raw: dict[str, Any], value: Any
-) -> None:
+def test_binary_decodes_from_bytes_and_from_the_base64_text_of_an_event(raw: dict[str, Any], value: Any) -> None:
     assert decode(raw) == value
     assert isinstance(decode(raw), type(value))
 
@@ -146,9 +144,7 @@ def test_a_number_is_read_exactly_and_written_in_one_form(text: str, canonical: 
         (Decimal("1E+3"), "1000"),
     ],
 )
-def test_ints_and_decimals_are_written_without_exponent_or_idle_zeros(
-    value: int | Decimal, text: str
-) -> None:
+def test_ints_and_decimals_are_written_without_exponent_or_idle_zeros(value: int | Decimal, text: str) -> None:
     assert number_text(value) == text
 
 
@@ -214,9 +210,7 @@ def test_a_value_that_is_no_number_of_the_service_is_not_written(value: Any, rul
 
 
 def test_an_int_too_long_for_python_to_print_is_refused_as_clearly() -> None:
-    with pytest.raises(
-        BadValueError, match=r"at 'a': expected a number of a magnitude .* came Decimal\('1000"
-    ):
+    with pytest.raises(BadValueError, match=r"at 'a': expected a number of a magnitude .* came Decimal\('1000"):
         encode_item({"a": 10**5000})
 
 

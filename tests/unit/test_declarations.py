@@ -118,7 +118,10 @@ def test_a_wrong_value_says_where_expected_and_given(make: Any, message: str) ->
     ("second", "message"),
     [
         ({}, "App 'a': Downloads: expected a name of its own, came 'downloads' as in Downloads"),
-        ({"name": "two"}, r"expected a sk_prefix of its own, came \('MusicLibrary', '', 'month'\) as in Downloads"),
+        (
+            {"name": "two"},
+            r"expected a sk_prefix of its own, came \('MusicLibrary', '', 'month'\) as in Downloads",
+        ),
         (
             {"name": "two", "sk_prefix": "x#", "index": Index("ByMonth", pk="Month", sk="DownloadCount")},
             r"expected an index of its own, came \('MusicLibrary', 'ByMonth', 'month'\)",

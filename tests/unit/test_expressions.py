@@ -320,7 +320,12 @@ def n(*numbers: object) -> Any:
         ("ADD a :v", {"a": {"N": "-2"}}, {"v": {"N": "2"}}, {"a": {"N": "0"}}),
         ("ADD #a :v SET #b = :w", {}, {"v": {"N": "1"}, "w": {"S": "x"}}, {"a": {"N": "1"}, "b": {"S": "x"}}),
         ("ADD a :v", {}, {"v": {"SS": ["b", "a"]}}, {"a": {"SS": ["a", "b"]}}),
-        ("ADD a :v", {"a": {"NS": ["10", "2"]}}, {"v": {"NS": ["2.0", "1"]}}, {"a": {"NS": ["1", "2", "10"]}}),
+        (
+            "ADD a :v",
+            {"a": {"NS": ["10", "2"]}},
+            {"v": {"NS": ["2.0", "1"]}},
+            {"a": {"NS": ["1", "2", "10"]}},
+        ),
         ("DELETE a :v", {"a": {"SS": ["a", "b"]}}, {"v": {"SS": ["b", "c"]}}, {"a": {"SS": ["a"]}}),
         ("DELETE a :v", {"a": {"SS": ["a"]}}, {"v": {"SS": ["a"]}}, {}),
         ("DELETE a :v", {}, {"v": {"SS": ["a"]}}, {}),
@@ -341,9 +346,7 @@ def n(*numbers: object) -> Any:
         ("SET z = a[0].b", {"a": {"L": [{"M": {"b": {"N": "7"}}}]}}, {}, None),
     ],
 )
-def test_an_update_leaves_the_item_as_the_service_would(
-    text: str, before: Any, values: Any, after: Any
-) -> None:
+def test_an_update_leaves_the_item_as_the_service_would(text: str, before: Any, values: Any, after: Any) -> None:
     if after is None:
         after = {**before, "z": {"N": "7"}}
     assert change(text, before, **values) == after

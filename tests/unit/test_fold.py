@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from framework import Aggregation, AllTime, Average, ConfigurationError, Count, EventError, Max, Monthly, Sum, Table, attr
+from framework import (
+    Aggregation,
+    AllTime,
+    Average,
+    ConfigurationError,
+    Count,
+    EventError,
+    Max,
+    Monthly,
+    Sum,
+    Table,
+    attr,
+)
 from framework.fold import Folded, compile_fold
 from handlers.music_library import MonthlyDownloads
 from tests.unit.stream import EXPIRY, download, record
@@ -114,7 +126,10 @@ def sized(size: str, region: str = "eu", time: str = "1", **more: Any) -> Any:
         (
             Sizes,
             record(1, old=sized("1"), new=sized("2", region="us#1")),
-            {("a#eu", "all"): [("1", False, (D(-1), D(-1), -1))], ("a#us%231", "all"): [("1", True, (D(2), D(1), 1))]},
+            {
+                ("a#eu", "all"): [("1", False, (D(-1), D(-1), -1))],
+                ("a#us%231", "all"): [("1", True, (D(2), D(1), 1))],
+            },
         ),
         # inserts only
         (Largest, record(1, new=sized("5")), {("a", "2018-01"): [("1", True, (D(5),))]}),

@@ -58,9 +58,7 @@ def counted(engine: Any, first: int, last: int, count: int = 1, **more: Any) -> 
     """One write of the lanes protocol."""
     values = {":n": {"N": str(count)}, ":month": {"S": "2018-01"}}
     values |= {":first": {"S": f"{first:040d}"}, ":last": {"S": f"{last:040d}"}}
-    return engine.update_item(
-        TableName="music", Key=song(), ExpressionAttributeValues=values, **LANE, **more
-    )
+    return engine.update_item(TableName="music", Key=song(), ExpressionAttributeValues=values, **LANE, **more)
 
 
 def refusal(call: Callable[[], Any]) -> dict[str, Any]:
@@ -116,11 +114,7 @@ def test_the_lanes_protocol_costs_three_units_and_one_when_it_fails(engine: Memo
 
 def test_a_failed_condition_costs_by_the_larger_of_what_is_and_what_would_be(engine: MemoryDynamoDB) -> None:
     large = song() | {"title": {"S": "x" * 5000}}
-    refusal(
-        lambda: engine.put_item(
-            TableName="music", Item=large, ConditionExpression="attribute_exists(songID)"
-        )
-    )
+    refusal(lambda: engine.put_item(TableName="music", Item=large, ConditionExpression="attribute_exists(songID)"))
     assert engine.wcu == 5
 
 
@@ -151,14 +145,15 @@ def test_threads_lose_no_update(engine: MemoryDynamoDB) -> None:
     [
         ("NONE", None),
         ("ALL_OLD", song() | {"title": {"S": "old"}, "m": {"M": {"a": {"N": "1"}, "b": {"N": "2"}}}}),
-        ("ALL_NEW", song() | {"title": {"S": "new"}, "m": {"M": {"a": {"N": "9"}, "b": {"N": "2"}}}, "x": {"N": "1"}}),
+        (
+            "ALL_NEW",
+            song() | {"title": {"S": "new"}, "m": {"M": {"a": {"N": "9"}, "b": {"N": "2"}}}, "x": {"N": "1"}},
+        ),
         ("UPDATED_OLD", {"title": {"S": "old"}, "m": {"M": {"a": {"N": "1"}}}}),
         ("UPDATED_NEW", {"title": {"S": "new"}, "m": {"M": {"a": {"N": "9"}}}, "x": {"N": "1"}}),
     ],
 )
-def test_an_update_returns_the_values_that_were_asked_for(
-    engine: MemoryDynamoDB, wanted: str, attributes: Any
-) -> None:
+def test_an_update_returns_the_values_that_were_asked_for(engine: MemoryDynamoDB, wanted: str, attributes: Any) -> None:
     engine.put_item(
         TableName="music",
         Item=song() | {"title": {"S": "old"}, "m": {"M": {"a": {"N": "1"}, "b": {"N": "2"}}}},
@@ -286,7 +281,7 @@ def test_an_item_with_half_an_index_key_is_not_in_the_index(engine: MemoryDynamo
 
 
 def test_what_the_engine_does_not_know_is_said_and_not_ignored(engine: MemoryDynamoDB) -> None:
-    with pytest.raises(NotImplementedError, match="UpdateItem: .* does not know AttributeUpdates"):
+    with pytest.raises(NotImplementedError, match=r"UpdateItem: .* does not know AttributeUpdates"):
         engine.update_item(TableName="music", Key=song(), AttributeUpdates={})
     with pytest.raises(NotImplementedError, match="NONE and TOTAL, came INDEXES"):
         engine.get_item(TableName="music", Key=song(), ReturnConsumedCapacity="INDEXES")
@@ -565,9 +560,7 @@ def test_a_transaction_is_made_whole_and_its_table_writes_cost_twice(engine: Mem
 
 def test_a_cancelled_transaction_changes_nothing_and_gives_every_reason(engine: MemoryDynamoDB) -> None:
     engine.put_item(TableName="music", Item=song(1) | {"plays": {"S": "many"}})
-    shown = put(
-        1, ConditionExpression="attribute_not_exists(SK)", ReturnValuesOnConditionCheckFailure="ALL_OLD"
-    )
+    shown = put(1, ConditionExpression="attribute_not_exists(SK)", ReturnValuesOnConditionCheckFailure="ALL_OLD")
     failed = refusal(lambda: engine.transact_write_items(TransactItems=[claim(2), shown]))
     assert failed["Code"] == "TransactionCanceledException"
     assert "[None, ConditionalCheckFailed]" in failed["Message"]
@@ -598,9 +591,7 @@ def test_a_cancelled_transaction_changes_nothing_and_gives_every_reason(engine: 
         ),
     ],
 )
-def test_a_transaction_that_is_refused_changes_nothing(
-    engine: MemoryDynamoDB, entries: Any, reason: str
-) -> None:
+def test_a_transaction_that_is_refused_changes_nothing(engine: MemoryDynamoDB, entries: Any, reason: str) -> None:
     failed = refusal(lambda: engine.transact_write_items(TransactItems=entries))
     assert (failed["Code"], reason in failed["Message"]) == ("ValidationException", True)
     assert engine.scan(TableName="music")["Count"] == 0
@@ -660,9 +651,7 @@ def test_a_boto3_client_sees_the_same_values_and_errors(engine: MemoryDynamoDB) 
     client.get_waiter("table_exists").wait(TableName="music")
 
 
-def test_a_boto3_client_waits_as_long_as_it_was_told(
-    engine: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_boto3_client_waits_as_long_as_it_was_told(engine: MemoryDynamoDB, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr("framework.local.bridge.time.sleep", waits.append)
     client = boto3_client(engine, latency=0.004)
@@ -679,9 +668,7 @@ def test_powertools_idempotency_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
     engine = MemoryDynamoDB()
-    engine.create_table(
-        TableName="claims", KeySchema=[key("id", "HASH")], AttributeDefinitions=[typed("id")]
-    )
+    engine.create_table(TableName="claims", KeySchema=[key("id", "HASH")], AttributeDefinitions=[typed("id")])
     store = DynamoDBPersistenceLayer(table_name="claims", boto3_client=boto3_client(engine))
     seen: list[str] = []
 

@@ -129,7 +129,15 @@ def test_an_extreme_is_kept_in_the_same_write_under_the_guess_that_holds(known: 
 
 @pytest.mark.parametrize(
     ("absorbed", "left"),
-    [(None, [10, 12, 30]), (9, [10, 12, 30]), (10, [12, 30]), (11, [12, 30]), (12, [30]), (30, None), (10**30, None)],
+    [
+        (None, [10, 12, 30]),
+        (9, [10, 12, 30]),
+        (10, [12, 30]),
+        (11, [12, 30]),
+        (12, [30]),
+        (30, None),
+        (10**30, None),
+    ],
 )
 def test_what_the_watermark_covers_is_dropped(absorbed: int | None, left: list[int] | None) -> None:
     item = {} if absorbed is None else {LANE: {"S": watermark(absorbed, HOUR)}}
@@ -148,7 +156,9 @@ def test_take_backs_fall_away_up_to_the_first_that_adds(adds: list[bool], left: 
 
 def test_a_total_beyond_38_digits_is_refused_and_halves_tell_which_record_it_is() -> None:
     thing = update(
-        (1, True, (D("1E+100"), D(1), D(1))), (2, True, (D("1"), D(1), D(1))), declaration=Extremes._declaration
+        (1, True, (D("1E+100"), D(1), D(1))),
+        (2, True, (D("1"), D(1), D(1))),
+        declaration=Extremes._declaration,
     )
     with pytest.raises(BadValueError, match="38"):
         request(thing, HOUR)

@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-from framework import Aggregation, AllTime, App, ConfigurationError, Count, DeliveryError, EventError, Sum, Table
+from framework import (
+    Aggregation,
+    AllTime,
+    App,
+    ConfigurationError,
+    Count,
+    DeliveryError,
+    EventError,
+    Sum,
+    Table,
+)
 from framework import runtime as runtime_module
 from framework.lanes import hour_of
 from framework.local.memory import MemoryDynamoDB
@@ -137,7 +147,9 @@ def test_a_redelivery_counts_nothing_twice(engine: MemoryDynamoDB, events: list[
     assert found["DownloadCount"] == count
 
 
-def test_the_lowest_record_that_is_not_done_is_reported_and_the_rest_is_written(engine: MemoryDynamoDB) -> None:
+def test_the_lowest_record_that_is_not_done_is_reported_and_the_rest_is_written(
+    engine: MemoryDynamoDB,
+) -> None:
     client = Failing(engine, {"b": error("AccessDeniedException"), "c": error("AccessDeniedException")})
     songs = "acbabc"
     batch = event(*(record(10**20 + n, new=download(song)) for n, song in enumerate(songs)))
@@ -202,7 +214,9 @@ def test_a_number_that_dynamodb_will_never_take_is_isolated_from_its_neighbours(
 
 def test_a_batch_of_which_dynamodb_takes_nothing_fails_whole(engine: MemoryDynamoDB) -> None:
     client = Failing(engine, {"a": error("ValidationException")})
-    with pytest.raises(DeliveryError, match="expected DynamoDB to take some of the writes, came a rejection of all: no"):
+    with pytest.raises(
+        DeliveryError, match="expected DynamoDB to take some of the writes, came a rejection of all: no"
+    ):
         Consumer(app, "MusicLibrary", client)(event(record(1, new=download("a")), record(2, new=download("a"))))
 
 
@@ -254,9 +268,7 @@ def test_nothing_is_sent_once_the_time_is_up(engine: MemoryDynamoDB) -> None:
 
 def test_a_take_back_without_its_aggregate_makes_none_and_is_counted(engine: MemoryDynamoDB) -> None:
     consumer = Consumer(app, "MusicLibrary", engine)
-    response = consumer(
-        event(record(1, old=download("a")), record(2, old=download("b")), record(3, new=download("b")))
-    )
+    response = consumer(event(record(1, old=download("a")), record(2, old=download("b")), record(3, new=download("b"))))
     assert response["batchItemFailures"] == []
     assert response["streamfold"]["refusedTakeBacks"] == 2
     counts = {a.group: a["DownloadCount"] for a in MonthlyDownloads.all("2018-01", client=engine)}

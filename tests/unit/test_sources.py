@@ -79,9 +79,7 @@ def json_lines(*documents: Any) -> str:
 
 
 def test_records_are_shaped_as_those_of_a_lambda_event(write: Write) -> None:
-    source = FileSource(
-        write('{"songID": "1", "SK": "details", "n": 1}\n{"songID": "1", "SK": "details"}\n'), MUSIC
-    )
+    source = FileSource(write('{"songID": "1", "SK": "details", "n": 1}\n{"songID": "1", "SK": "details"}\n'), MUSIC)
     insert, modify = source.records()
     keys = {"songID": {"S": "1"}, "SK": {"S": "details"}}
     assert insert == {
@@ -106,15 +104,11 @@ def test_records_are_shaped_as_those_of_a_lambda_event(write: Write) -> None:
     assert insert["eventID"] != modify["eventID"]
     assert 0 < modify["dynamodb"]["SizeBytes"] < 1000
     batch = decode({"Records": [insert, modify], "shardId": source.shard_id})
-    assert batch.stream_arn.startswith(
-        "arn:aws:dynamodb:us-east-1:000000000000:table/MusicLibrary/stream/items-"
-    )
+    assert batch.stream_arn.startswith("arn:aws:dynamodb:us-east-1:000000000000:table/MusicLibrary/stream/items-")
 
 
 def test_a_key_that_comes_again_is_an_edit_and_an_equal_item_is_nothing(write: Write) -> None:
-    path = write(
-        json_lines({"id": "a", "n": 1}, {"id": "a", "n": 1.0}, {"id": "b"}, {"n": 2, "id": "a"}, {"id": "b"})
-    )
+    path = write(json_lines({"id": "a", "n": 1}, {"id": "a", "n": 1.0}, {"id": "b"}, {"n": 2, "id": "a"}, {"id": "b"}))
     found = [
         (record["eventName"], record["dynamodb"]["SequenceNumber"][-6:], record["dynamodb"].get("OldImage"))
         for record in FileSource(path, USERS).records()
@@ -354,9 +348,7 @@ def test_a_key_attribute_named_as_a_part_of_a_format_is_still_a_key(
 def test_lines_of_stream_records_and_of_whole_events_are_replayed(write: Write, event: bool) -> None:
     lines = [INSERT_A, EXPIRY_A, INSERT_A, REMOVE_A]
     path = write(
-        json_lines({"Records": lines[:3]}, {"Records": []}, {"Records": lines[3:]})
-        if event
-        else json_lines(*lines)
+        json_lines({"Records": lines[:3]}, {"Records": []}, {"Records": lines[3:]}) if event else json_lines(*lines)
     )
     source = FileSource(path, USERS)
     found = list(source.records())
@@ -390,9 +382,7 @@ def test_a_stream_record_that_is_whole_is_taken_as_it_is(write: Write) -> None:
 
 
 def test_stream_records_keep_their_own_sequence_numbers(write: Write) -> None:
-    path = write(
-        json_lines(numbered(INSERT_A, "99"), numbered(REMOVE_A, "00100"), numbered(INSERT_A, "9" * 40))
-    )
+    path = write(json_lines(numbered(INSERT_A, "99"), numbered(REMOVE_A, "00100"), numbered(INSERT_A, "9" * 40)))
     found = [record["dynamodb"]["SequenceNumber"] for record in FileSource(path, USERS).records(after=99)]
     assert found == ["100", "9" * 40]
 
@@ -592,9 +582,7 @@ def test_a_damaged_gzip_is_named_with_the_line_where_it_breaks(
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(write: Write) -> None:
     source = FileSource(write(gzip.compress(b"[" + b" " * 20_000_000)), USERS)
-    with pytest.raises(
-        SourceError, match="line 1: expected lines of at most 16,777,216 bytes, came a longer one"
-    ):
+    with pytest.raises(SourceError, match="line 1: expected lines of at most 16,777,216 bytes, came a longer one"):
         list(source.records())
 
 
@@ -625,9 +613,7 @@ TYPED_VALUES = PLAIN_VALUES | st.binary(max_size=5) | st.frozensets(NUMBERS, min
 
 
 def items(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, Any]]]:
-    item = st.fixed_dictionaries(
-        {"id": TEXT.filter(bool)}, optional={"n": values, "ä.[0]": values, "x y": values}
-    )
+    item = st.fixed_dictionaries({"id": TEXT.filter(bool)}, optional={"n": values, "ä.[0]": values, "x y": values})
     return st.lists(item, max_size=5)
 
 
@@ -661,9 +647,7 @@ def test_items_written_as_plain_json_come_back_as_they_were(written: list[dict[s
 
 @settings(max_examples=60)
 @given(items(TYPED_VALUES), st.booleans())
-def test_items_written_as_dynamodb_json_come_back_as_they_were(
-    written: list[dict[str, Any]], exported: bool
-) -> None:
+def test_items_written_as_dynamodb_json_come_back_as_they_were(written: list[dict[str, Any]], exported: bool) -> None:
     raw = [to_event(encode_item(item)) for item in written]
     content = json_lines(*({"Item": item} for item in raw) if exported else raw)
     assert replayed(content.encode()) == put(written)
@@ -701,7 +685,5 @@ def test_the_flights_of_the_demo_are_read_whole() -> None:
 
 def test_base64_of_a_key_is_in_one_form_so_that_equal_keys_are_one_item(write: Write) -> None:
     assert base64.b64decode("QR==") == base64.b64decode("QQ==")
-    path = write(
-        '{"sensor": {"N": "1"}, "at": {"B": "QQ=="}}\n{"sensor": {"N": "1.0"}, "at": {"B": "QR=="}}\n'
-    )
+    path = write('{"sensor": {"N": "1"}, "at": {"B": "QQ=="}}\n{"sensor": {"N": "1.0"}, "at": {"B": "QR=="}}\n')
     assert len(images(path, READINGS)) == 1

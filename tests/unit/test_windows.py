@@ -299,9 +299,7 @@ def test_what_is_not_a_time_has_no_label(window: Window, value: dict[str, Any]) 
         (Daily("t", tz="America/New_York"), {"S": "0001-01-01T00:00Z"}, "outside the years 1 to 9999"),
     ],
 )
-def test_a_time_outside_the_calendar_is_refused_with_a_hint(
-    window: Window, value: dict[str, Any], hint: str
-) -> None:
+def test_a_time_outside_the_calendar_is_refused_with_a_hint(window: Window, value: dict[str, Any], hint: str) -> None:
     with pytest.raises(BadRecordError, match=rf"came {re.escape(repr(value))} \({re.escape(hint)}\)$"):
         label(window, value)
 
@@ -368,9 +366,7 @@ def test_the_time_may_lie_deep_in_an_item(path: str, image: dict[str, Any]) -> N
         (AllTime(), date(2018, 1, 31), "all"),
     ],
 )
-def test_a_read_may_name_a_window_by_a_moment_in_it_or_by_its_label(
-    window: Window, moment: Any, expected: str
-) -> None:
+def test_a_read_may_name_a_window_by_a_moment_in_it_or_by_its_label(window: Window, moment: Any, expected: str) -> None:
     assert window.label(moment) == expected
 
 
@@ -434,9 +430,7 @@ def test_a_refusal_shows_a_label_of_the_right_form() -> None:
         (("t",), {"unit": []}, "unit: expected 's' or 'ms', came []"),
     ],
 )
-def test_a_wrong_declaration_is_refused_when_it_is_made(
-    kind: Any, arguments: Any, options: Any, message: str
-) -> None:
+def test_a_wrong_declaration_is_refused_when_it_is_made(kind: Any, arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=f"^{kind.__name__}.*{re.escape(message)}"):
         kind(*arguments, **options)
 

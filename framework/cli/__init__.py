@@ -1,0 +1,47 @@
+"""The command `streamfold`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from framework.cli import demo, local, top
+from framework.errors import StreamfoldError
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command.
+
+    Args:
+        argv: The arguments; the process's own if not given.
+
+    Returns:
+        The exit code: 0; 1 for an error, told in one sentence; 3 where records could not be counted; 130 when
+        interrupted. Wrong usage ends in 2, by argparse.
+    """
+    parser = argparse.ArgumentParser(prog="streamfold", description="Derived data kept right, exactly once.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for module in (demo, local, top):
+        module.add_to(commands)
+    options = parser.parse_args(argv)
+    # An app lies where its user stands, as with any server that takes MODULE:APP.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except (StreamfoldError, BotoCoreError, ClientError) as error:
+        print(f"streamfold: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; without this the interpreter complains at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code

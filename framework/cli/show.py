@@ -1,0 +1,53 @@
+"""What a person sees: progress, charts, bad records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.bar import Bar
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+from framework.local import Drained
+from framework.reading import Aggregate
+
+__all__ = ["bad_records", "chart", "progress"]
+
+_MOST_NAMED = 20
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
+    """A progress bar on a terminal's standard error, with the time that is left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[records]:,} records"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=1.0, records=0)
+
+        def advance(records: int, share: float | None) -> None:
+            bar.update(task, completed=share or 0.0, records=records)
+
+        yield advance
+
+
+def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
+    """Aggregates as horizontal bars."""
+    grid = Grid(title=title, box=None, show_header=False, title_justify="left")
+    most = max((float(one[measure] or 0) for one in found), default=0.0)
+    for one in found:
+        value = one[measure] or 0
+        group = " ".join(one.group) if isinstance(one.group, tuple) else str(one.group)
+        grid.add_row(group, f"{value:,}", Bar(most or 1.0, 0, max(float(value), 0.0), width=40))
+    Console().print(grid)
+
+
+def bad_records(drained: Drained) -> int:
+    """Name the records that could not be counted, on standard error; returns the exit code."""
+    for bad in drained.bad[:_MOST_NAMED]:
+        text = f"{bad['handler']}: {bad['key']}: {bad['sequenceNumber']}: {bad['reason']}"
+        print(f"bad record: {text}", file=sys.stderr)
+    if len(drained.bad) > _MOST_NAMED:
+        print(f"bad records: {len(drained.bad) - _MOST_NAMED} more", file=sys.stderr)
+    return 3 if drained.bad else 0

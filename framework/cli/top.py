@@ -1,0 +1,62 @@
+"""`streamfold top`: the greatest aggregates of a window."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from framework.aggregation import Aggregation
+from framework.app import load_app
+from framework.cli import show
+from framework.cli.local import drained, source_table
+from framework.local import Local
+from framework.reading import Aggregate
+
+__all__ = ["add_to", "ranked_by"]
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser("top", help="show the greatest aggregates of a window")
+    parser.add_argument("--app", required=True, metavar="MODULE:APP")
+    parser.add_argument("aggregation", metavar="AGGREGATION", help="its name, such as monthly-downloads")
+    parser.add_argument("window", metavar="WINDOW", help="its label, such as 2018-01")
+    parser.add_argument("-n", type=int, default=10)
+    parser.add_argument("--events", metavar="FILE", help="run this file on this machine first, and read that")
+    parser.add_argument("--table", help="the file's table, where the app reads several")
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(run=run)
+
+
+def run(options: Any) -> int:
+    """Run the subcommand."""
+    app = load_app(options.app)
+    aggregation = app.aggregation(options.aggregation)
+    if options.events is None:
+        _show(aggregation, options, aggregation.top(options.window, options.n))
+        return 0
+    aggregation._declaration.window.label(options.window)  # a wrong one is told before the work
+    with Local(app, files={source_table(app, options.table): options.events}) as local:
+        done = drained(local)
+        _show(aggregation, options, aggregation.top(options.window, options.n, client=local.client))
+    return show.bad_records(done)
+
+
+def ranked_by(aggregation: type[Aggregation]) -> str:
+    """The measure that an aggregation's index is ordered by."""
+    declaration = aggregation._declaration
+    return next(
+        name
+        for name, measure in declaration.measures.items()
+        if declaration.index and declaration.index.sk in [slot.attribute for slot in measure.slots(name)]
+    )
+
+
+def _show(aggregation: type[Aggregation], options: Any, found: list[Aggregate]) -> None:
+    if options.json:
+        for one in found:
+            print(json.dumps({"group": one.group, "window": one.window, **one.values}, default=str))
+    elif found:
+        show.chart(f"{aggregation.name}, {options.window}", found, ranked_by(aggregation))
+    else:
+        print(f"{aggregation.name}, {options.window}: nothing was counted")

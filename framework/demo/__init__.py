@@ -1,0 +1,1 @@
+"""What `streamfold demo` runs: real flights, counted and recounted."""

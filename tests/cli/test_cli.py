@@ -1,0 +1,128 @@
+"""The command: output for machines, exit codes, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import itertools
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framework.cli import main
+from framework.cli.demo import differences, fold_flights
+from framework.demo import flights
+
+APP = ["--app", "handlers.app:app"]
+
+
+def download(song: str, number: int, at: str) -> dict[str, Any]:
+    return {"songID": song, "SK": f"download-{number}", "Timestamp": at}
+
+
+ITEMS = [download("ab"[n % 3 == 0], n, "2018-01-15T10:00:00Z") for n in range(9)]
+EXPECTED = [
+    {"songID": "a", "SK": "2018-01", "Month": "2018-01", "DownloadCount": 6},
+    {"songID": "b", "SK": "2018-01", "Month": "2018-01", "DownloadCount": 3},
+]
+
+
+def write(path: Path, form: str) -> Path:
+    if form == "csv":
+        text = "songID,SK,Timestamp\n" + "".join(",".join(item.values()) + "\n" for item in ITEMS)
+    elif form == "typed":
+        text = "".join(json.dumps({"Item": {k: {"S": v} for k, v in item.items()}}) + "\n" for item in ITEMS)
+    else:
+        text = "".join(json.dumps(item) + "\n" for item in ITEMS)
+    file = path / "events"
+    file.write_bytes(gzip.compress(text.encode()) if form == "gzip" else text.encode())
+    return file
+
+
+@pytest.mark.parametrize("form", ["plain", "typed", "csv", "gzip"])
+def test_local_prints_each_aggregate_and_then_what_it_cost(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(write(tmp_path, form))
+    for _ in range(2):
+        assert main(["local", *APP, "--events", file, "--json"]) == 0
+        *items, account = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert sorted(items, key=lambda item: item["songID"]) == EXPECTED
+        assert account == {"records": 9, "aggregates": 2, "requests": 2, "wcu": 4, "badRecords": 0}
+
+
+def test_top_ranks_a_window_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(write(tmp_path, "plain"))
+    assert main(["top", *APP, "--events", file, "monthly-downloads", "2018-01", "-n", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"group": "a", "window": "2018-01", "DownloadCount": 6}
+
+
+def test_a_bad_record_is_named_and_the_exit_code_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text(json.dumps(download("a", 1, "soon")) + "\n" + json.dumps(ITEMS[1]) + "\n")
+    assert main(["local", *APP, "--events", str(file), "--json"]) == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out.splitlines()[-1])["aggregates"] == 1
+    assert "bad record: monthly-downloads: songID='a', SK='download-1': " in err
+    assert "expected ISO-8601 text or epoch seconds, came {'S': 'soon'}" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["local", *APP, "--events", "BROKEN"], "broken.jsonl"),
+        (["local", *APP, "--events", "nowhere.jsonl"], "nowhere.jsonl: expected a file"),
+        (["local", "--app", "nowhere:app", "--events", "x"], "expected a module that can be imported"),
+        (["local", *APP, "--events", "x", "--table", "Other"], "expected a source table"),
+        (["top", *APP, "nothing", "2018-01"], "expected an aggregation"),
+        (["top", *APP, "monthly-downloads", "2018-13", "--events", "x"], "2018-13"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_nothing_is_printed(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(json.dumps(ITEMS[0]) + '\n{"songID": \n')
+    assert main([str(broken) if a == "BROKEN" else a for a in arguments]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.strip().count("\n") == 0
+    assert ("line 2" in err or ":2:" in err) is ("BROKEN" in arguments)
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["local"])
+
+
+def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
+    file = str(write(tmp_path, "csv"))
+    command = [sys.executable, "-m", "framework.cli", "local", *APP, "--events", file, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1])["records"] == 9
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_flights_equal_an_independent_recount_for_every_aggregate(tmp_path: Path) -> None:
+    file = tmp_path / "flights-2013.csv.gz"
+    with gzip.open(flights.DATA, "rt", newline="") as lines:
+        rows = list(itertools.islice(csv.reader(lines), 1500))
+    with gzip.open(file, "wt", newline="") as lines:
+        csv.writer(lines).writerows(rows)
+    summary = fold_flights(file, quiet=True)
+    assert summary["equal"]
+    assert summary["records"] == 1499
+    assert summary["aggregates"] > 150
+
+
+def test_a_difference_is_found_and_named() -> None:
+    good = {("AA#MIA", "2013-01"): {"Flights": Decimal(5)}}
+    assert differences(good, good) == []
+    assert len(differences({("AA#MIA", "2013-01"): {"Flights": Decimal(6)}}, good)) == 1
+    assert len(differences({}, good)) == 1
