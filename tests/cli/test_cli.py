@@ -64,7 +64,7 @@ def test_top_ranks_a_window_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_a_bad_record_is_named_and_the_exit_code_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "events.jsonl"
-    file.write_text(json.dumps(download("a", 1, "soon")) + "\n" + json.dumps(ITEMS[1]) + "\n")
+    file.write_text(json.dumps(download("a", 99, "soon")) + "\n" + json.dumps(ITEMS[1]) + "\n")
     assert main(["local", *APP, "--events", str(file), "--json"]) == 3
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1])["aggregates"] == 1

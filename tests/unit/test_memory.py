@@ -660,6 +660,7 @@ def test_a_boto3_client_waits_as_long_as_it_was_told(engine: MemoryDynamoDB, mon
     assert waits == [0.004, 0.004]
 
 
+@pytest.mark.filterwarnings("ignore:Couldn't determine the remaining time")
 def test_powertools_idempotency_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from aws_lambda_powertools.utilities.idempotency import (
         DynamoDBPersistenceLayer,
