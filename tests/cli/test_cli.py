@@ -68,7 +68,7 @@ def test_a_bad_record_is_named_and_the_exit_code_says_so(tmp_path: Path, capsys:
     assert main(["local", *APP, "--events", str(file), "--json"]) == 3
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1])["aggregates"] == 1
-    assert "bad record: monthly-downloads: songID='a', SK='download-1': " in err
+    assert "bad record: monthly-downloads: songID='a', SK='download-99': " in err
     assert "expected ISO-8601 text or epoch seconds, came {'S': 'soon'}" in err
 
 
