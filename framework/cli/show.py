@@ -34,7 +34,8 @@ def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
 
 def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
     """Aggregates as horizontal bars."""
-    grid = Grid(title=title, box=None, show_header=False, title_justify="left")
+    print(title)
+    grid = Grid(box=None, show_header=False)
     most = max((float(one[measure] or 0) for one in found), default=0.0)
     for one in found:
         value = one[measure] or 0
