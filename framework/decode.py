@@ -54,7 +54,7 @@ def decode(event: object) -> Batch:
     except (KeyError, TypeError):
         explain(records)
     if len(origins) > 1 or any(source != "aws:dynamodb" for source, _ in origins):
-        raise EventError(f"event: expected records of one DynamoDB stream, came {shortened(sorted(origins))}")
+        raise EventError(f"event: expected records of one DynamoDB stream, came {shortened(sorted(origins, key=str))}")
     shard_id = event.get("shardId")
     if not isinstance(shard_id, str) or not shard_id:
         raise ConfigurationError(
@@ -75,9 +75,16 @@ def is_expiry(record: Record) -> bool:
 
 
 def key_text(record: Record) -> str:
-    """The key of the item that a record is about, for a message: `songID='a', SK='2018-01'`."""
-    keys = record.get("dynamodb", {}).get("Keys", {})
-    return ", ".join(f"{name}={next(iter(value.values()))!r}" for name, value in keys.items())
+    """The key of the item that a record is about, for a message: `songID='a', SK='2018-01'`.
+
+    Raises:
+        EventError: The record has none.
+    """
+    try:
+        keys = record["dynamodb"]["Keys"].items()
+        return ", ".join(f"{name}={next(iter(value.values()))!r}" for name, value in keys)
+    except (KeyError, AttributeError, StopIteration):
+        explain([record])
 
 
 def explain(records: list[Record]) -> NoReturn:
