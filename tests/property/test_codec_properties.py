@@ -153,6 +153,7 @@ def test_an_event_image_comes_back_to_the_letter_and_means_the_same_either_way(i
 @example(f"-9.{'9' * 37}E+125")
 @example("9" * 38)
 @example("-0." + "9" * 38)
+@example("1234567890123456789.1234567890123456789")
 def test_a_number_keeps_its_exact_value(text: str) -> None:
     assert Fraction(number(text)) == Fraction(text)
     canonical = number_text(number(text))

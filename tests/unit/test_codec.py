@@ -149,8 +149,10 @@ def test_ints_and_decimals_are_written_without_exponent_or_idle_zeros(value: int
 
 
 @pytest.mark.parametrize("prec", [1, 28])
-def test_the_decimal_context_changes_nothing(prec: int) -> None:
-    text = "-1234567890123456789012345678901234567.8"
+@pytest.mark.parametrize(
+    "text", ["-1234567890123456789.1234567890123456789", "-1234567890123456789012345678901234567.8"]
+)
+def test_the_decimal_context_changes_nothing(text: str, prec: int) -> None:
     with localcontext(Context(prec=prec, Emin=-1, Emax=1, traps=[Inexact, Rounded])):
         assert number_text(number(text)) == text
         assert encode(decode({"NS": [text, LARGEST]})) == {"NS": [text, LARGEST]}
