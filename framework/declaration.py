@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from framework.codec import AttributeValue, Image, number_text
 from framework.conditions import Condition
-from framework.errors import BadRecordError, shortened
+from framework.errors import BadRecordError, ReadError, shortened
 from framework.measures import Measure, Slot
 from framework.tables import Index, KeyType, Table
 from framework.windows import Window
@@ -125,6 +125,15 @@ class Declaration:
         label = sort if self.partitions == 1 else sort.rpartition("#")[0]
         group: Group = split(raw) if self.several else Decimal(raw) if table.pk_type == "N" else raw
         return group, label
+
+    def owns(self, item: Image) -> bool:
+        """Whether an aggregate item of the target is one of this aggregation's, by its key."""
+        text: str = item[self.target.sk or self.target.pk]["S"]
+        try:
+            self.window.label(self.group_of(item)[1])
+        except (ReadError, IndexError, ArithmeticError):
+            return False
+        return text.startswith(self.sk_prefix)
 
 
 def group_text(value: object, key_type: KeyType = "S") -> str:

@@ -15,7 +15,7 @@ from framework.declaration import Declaration, Group
 from framework.errors import BadRecordError, BadValueError, ReadError, shortened
 from framework.measures import Number, combine
 
-__all__ = ["Aggregate", "aggregate_of", "all_of", "get", "top"]
+__all__ = ["Aggregate", "aggregates_of", "all_of", "get", "top"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ def all_of(declaration: Declaration, window: str | date, client: Any) -> Iterato
     return _ranked(declaration, window, client, None)
 
 
-def aggregate_of(declaration: Declaration, item: Image) -> Aggregate | None:
-    """The aggregate in one item; None where every record that it counted was taken back."""
-    return next(_together(declaration, [item]), None)
+def aggregates_of(declaration: Declaration, items: Iterable[Image]) -> Iterator[Aggregate]:
+    """The aggregates in an aggregation's items, without those of which every record was taken back."""
+    return (found for part in _parts(declaration, items) for found in _together(declaration, part))
 
 
 def _ranked(declaration: Declaration, window: str | date, client: Any, limit: int | None) -> Iterator[Aggregate]:
@@ -88,20 +88,25 @@ def _ranked(declaration: Declaration, window: str | date, client: Any, limit: in
         raise ReadError(f"{declaration.name}: expected an index to read a window from, came a declaration without one")
     items = _query(declaration, declaration.window.label(window), client or dynamodb(), limit)
     if declaration.partitions == 1:
-        return (found for item in items if (found := aggregate_of(declaration, item)) is not None)
+        return (found for item in items for found in _together(declaration, [item]))
     return iter(_merged(declaration, items))
 
 
 def _merged(declaration: Declaration, items: Iterable[Image]) -> list[Aggregate]:
     """Aggregates whose parts are scattered over an index: all of it has to be read before the first is known."""
-    parts: dict[Group, list[Image]] = {}
-    for item in items:
-        parts.setdefault(declaration.group_of(item)[0], []).append(item)
     assert declaration.index is not None
     order = declaration.index.sk
-    whole = [(_stored(declaration, part)[order], part) for part in parts.values()]
+    whole = [(_stored(declaration, part)[order], part) for part in _parts(declaration, items)]
     whole.sort(key=lambda pair: pair[0], reverse=True)
     return [found for _, part in whole for found in _together(declaration, part)]
+
+
+def _parts(declaration: Declaration, items: Iterable[Image]) -> Iterable[list[Image]]:
+    """The items of each aggregate."""
+    parts: dict[tuple[Group, str], list[Image]] = {}
+    for item in items:
+        parts.setdefault(declaration.group_of(item), []).append(item)
+    return parts.values()
 
 
 def _query(declaration: Declaration, label: str, client: Any, limit: int | None) -> Iterator[Image]:

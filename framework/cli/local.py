@@ -7,12 +7,14 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from framework.aggregation import Aggregation
 from framework.app import App, load_app
 from framework.cli import show
 from framework.codec import Image, plain_json
 from framework.errors import ConfigurationError
 from framework.lanes import LANE_PREFIX, is_own
 from framework.local import Drained, Local
+from framework.reading import Aggregate, aggregates_of
 
 __all__ = ["add_to", "aggregate_items", "drained", "source_table"]
 
@@ -50,10 +52,14 @@ def drained(local: Local) -> Drained:
 def aggregate_items(app: App, client: Any) -> Iterator[Image]:
     """Every aggregate item of an app's tables, without its watermarks."""
     for table in dict.fromkeys(declaration.target.name for declaration in app.declarations):
-        for page in client.get_paginator("scan").paginate(TableName=table):
-            for item in page["Items"]:
-                if is_own(item):
-                    yield {name: value for name, value in item.items() if not name.startswith(LANE_PREFIX)}
+        yield from _items(table, client)
+
+
+def _items(table: str, client: Any) -> Iterator[Image]:
+    for page in client.get_paginator("scan").paginate(TableName=table):
+        for item in page["Items"]:
+            if is_own(item):
+                yield {name: value for name, value in item.items() if not name.startswith(LANE_PREFIX)}
 
 
 def run(options: Any) -> int:
@@ -83,14 +89,22 @@ def run(options: Any) -> int:
 
 def _for_people(app: App, local: Local, account: dict[str, int]) -> None:
     for cls in app.aggregations:
-        index = cls._declaration.index
-        if index is None:
-            continue
-        labels = {item[index.pk]["S"] for item in aggregate_items(app, local.client) if index.pk in item}
-        measure = next((m for m, v in cls._declaration.measures.items() if v.slots(m)[0].attribute == index.sk), None)
-        for label in sorted(labels)[-3:] if measure else ():
-            show.chart(f"{cls.name}, {label}", cls.top(label, client=local.client), str(measure))
+        by_window = _by_window(cls, local.client)
+        for label in sorted(by_window)[-1:]:
+            windows = f"{len(by_window):,} window{'s' * (len(by_window) != 1)}"
+            show.ranking(f"{cls.name}, {label} (the last of {windows})", cls, by_window[label])
+        if not by_window:
+            print(f"{cls.name}: nothing was counted")
     print(
         f"{account['records']:,} records, {account['aggregates']:,} aggregates, "
         f"{account['requests']:,} requests, {account['wcu']:,} write units"
     )
+
+
+def _by_window(cls: type[Aggregation], client: Any) -> dict[str, list[Aggregate]]:
+    """An aggregation's aggregates by their windows' labels, from the table: not all have an index."""
+    declaration = cls._declaration
+    found: dict[str, list[Aggregate]] = {}
+    for one in aggregates_of(declaration, (i for i in _items(declaration.target.name, client) if declaration.owns(i))):
+        found.setdefault(one.window, []).append(one)
+    return found

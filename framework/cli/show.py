@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.bar import Bar
@@ -11,12 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
+from framework.aggregation import Aggregation
 from framework.local import Drained
 from framework.reading import Aggregate
 
-__all__ = ["bad_records", "chart", "progress"]
+__all__ = ["bad_records", "chart", "progress", "ranked_by", "ranking"]
 
 _MOST_NAMED = 20
+_MOST_CHARTED = 10
 
 
 @contextmanager
@@ -42,6 +45,23 @@ def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
         group = " ".join(one.group) if isinstance(one.group, tuple) else str(one.group)
         grid.add_row(group, f"{value:,}", Bar(most or 1.0, 0, max(float(value), 0.0), width=40))
     Console().print(grid)
+
+
+def ranking(title: str, aggregation: type[Aggregation], found: Iterable[Aggregate]) -> None:
+    """The ten greatest of some aggregates, by the measure of the index or else the first one."""
+    measure = ranked_by(aggregation)
+    best = heapq.nlargest(_MOST_CHARTED, found, key=lambda one: one[measure] or 0)
+    chart(f"{title}, by {measure}", best, measure)
+
+
+def ranked_by(aggregation: type[Aggregation]) -> str:
+    """The measure that an aggregation's index is ordered by; the first one where there is no index."""
+    declaration = aggregation._declaration
+    return next(
+        name
+        for name, measure in declaration.measures.items()
+        if declaration.index is None or declaration.index.sk in [slot.attribute for slot in measure.slots(name)]
+    )
 
 
 def bad_records(drained: Drained) -> int:

@@ -12,7 +12,7 @@ from framework.cli.local import drained, source_table
 from framework.local import Local
 from framework.reading import Aggregate
 
-__all__ = ["add_to", "ranked_by"]
+__all__ = ["add_to"]
 
 
 def add_to(commands: Any) -> None:
@@ -42,21 +42,11 @@ def run(options: Any) -> int:
     return show.bad_records(done)
 
 
-def ranked_by(aggregation: type[Aggregation]) -> str:
-    """The measure that an aggregation's index is ordered by."""
-    declaration = aggregation._declaration
-    return next(
-        name
-        for name, measure in declaration.measures.items()
-        if declaration.index and declaration.index.sk in [slot.attribute for slot in measure.slots(name)]
-    )
-
-
 def _show(aggregation: type[Aggregation], options: Any, found: list[Aggregate]) -> None:
     if options.json:
         for one in found:
             print(json.dumps({"group": one.group, "window": one.window, **one.values}, default=str))
     elif found:
-        show.chart(f"{aggregation.name}, {options.window}", found, ranked_by(aggregation))
+        show.chart(f"{aggregation.name}, {options.window}", found, show.ranked_by(aggregation))
     else:
         print(f"{aggregation.name}, {options.window}: nothing was counted")

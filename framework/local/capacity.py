@@ -13,12 +13,25 @@ from typing import Any
 
 from framework.codec import AttributeValue, Image
 
-__all__ = ["IndexShape", "item_size", "read_units", "write_units"]
+__all__ = ["IndexShape", "Meter", "item_size", "read_units", "write_units"]
 
 _WRITE_BLOCK = 1024  # bytes that one write unit pays for
 _READ_BLOCK = 4096  # bytes that one read unit pays for
 _COLLECTION = 3  # bytes of a list or a map, whatever is in it
 _MEMBER = 1  # bytes of each member of a list or a map
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the requests of a client cost.
+
+    Attributes:
+        requests: Requests made.
+        wcu: Write units, by AWS's rules, index writes included.
+    """
+
+    requests: int = 0
+    wcu: int = 0
 
 
 @dataclass(frozen=True, slots=True)

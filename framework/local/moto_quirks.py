@@ -43,28 +43,15 @@ from moto.dynamodb.models.utilities import dynamo_to_dict
 
 from framework.codec import Image, decode_item, number_text
 from framework.errors import BadValueError, ConfigurationError
-from framework.local.capacity import IndexShape, item_size, write_units
+from framework.local.capacity import IndexShape, Meter, item_size, write_units
 from framework.local.environment import REGION, fake_environment
 from framework.measures import EXACT
 
-__all__ = ["Meter", "Moto"]
+__all__ = ["Moto"]
 
 _HEADERS = {"Content-Type": "application/x-amz-json-1.0"}
 # Errors for which the service charges the write all the same (AWS facts: writes).
 _CHARGED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException"})
-
-
-@dataclass(slots=True)
-class Meter:
-    """What the requests of a client cost.
-
-    Attributes:
-        requests: Requests made.
-        wcu: Write units, by AWS's rules, index writes included.
-    """
-
-    requests: int = 0
-    wcu: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,23 @@ def test_local_prints_each_aggregate_and_then_what_it_cost(
         assert account == {"records": 9, "aggregates": 2, "requests": 2, "wcu": 4, "badRecords": 0}
 
 
+def test_local_shows_people_the_last_window_of_each_aggregation_with_an_index_or_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with gzip.open(flights.DATA, "rt", newline="") as rows:
+        (tmp_path / "flights.csv").write_text("".join(itertools.islice(rows, 1200)))
+    assert main(["local", "--app", "framework.demo.flights:app", "--events", str(tmp_path / "flights.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "monthly-flights, 2013-01 (the last of 1 window), by Flights" in out
+    assert "daily-flights, 2013-01-02 (the last of 2 windows), by Flights" in out
+
+
+def test_local_says_so_where_nothing_was_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "events.jsonl").write_text(json.dumps({"songID": "a", "SK": "info"}) + "\n")
+    assert main(["local", *APP, "--events", str(tmp_path / "events.jsonl")]) == 0
+    assert "monthly-downloads: nothing was counted" in capsys.readouterr().out
+
+
 def test_top_ranks_a_window_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(write(tmp_path, "plain"))
     assert main(["top", *APP, "--events", file, "monthly-downloads", "2018-01", "-n", "1", "--json"]) == 0

@@ -29,6 +29,7 @@ from framework import (
     Sum,
     Table,
 )
+from framework.codec import encode_item
 from framework.decode import is_expiry
 from framework.local import Drained, Local, engine
 from framework.local.poller import Poller, live_shards
@@ -533,6 +534,23 @@ def test_a_file_stands_in_for_a_table(tmp_path: Path) -> None:
     assert seen[-1][1] == 1.0
 
 
+def test_a_file_costs_and_comes_to_what_the_live_table_does(tmp_path: Path) -> None:
+    path = tmp_path / "plays.jsonl"
+    items = [{"id": str(n), "genre": "jazz" if n % 3 else "folk", "at": "2018-01-15", "seconds": n} for n in range(30)]
+    lines(path, *items)
+    with Local(plays_app, files={"Plays": path}, batch_size=7) as local:
+        from_file = local.drain()
+        assert from_file.wcu > from_file.requests > 0
+        found = sorted(DailyPlays.all("2018-01-15", client=local.client), key=lambda one: str(one.group))
+        with pytest.raises(NotImplementedError, match="DescribeTimeToLive"):
+            local.client.describe_time_to_live(TableName="Plays")
+    with Local(plays_app, batch_size=7) as local:
+        for item in items:
+            local.client.put_item(TableName="Plays", Item=encode_item(item))
+        assert local.drain() == from_file
+        assert sorted(DailyPlays.all("2018-01-15", client=local.client), key=lambda one: str(one.group)) == found
+
+
 def test_after_a_broken_line_is_mended_nothing_counts_twice(tmp_path: Path) -> None:
     path = tmp_path / "plays.jsonl"
     items = [{"id": str(n), "genre": "jazz", "at": "2018-01-15", "seconds": n} for n in range(10)]
@@ -756,10 +774,12 @@ def test_the_environment_is_put_back_and_leads_nowhere_inside(monkeypatch: pytes
     assert dict(os.environ) == before
 
 
-def test_a_closed_engine_takes_no_request(music: Local) -> None:
+@pytest.mark.parametrize("files", [True, False])
+def test_a_closed_engine_takes_no_request(music: Local, files: bool, tmp_path: Path) -> None:
+    lines(tmp_path / "plays.jsonl")
     with pytest.raises(ConfigurationError, match="inside"):
         Local(plays_app).client  # noqa: B018
-    local = Local(plays_app)
+    local = Local(plays_app, files={"Plays": tmp_path / "plays.jsonl"} if files else None)
     # Nested, the outer one keeps moto on.
     with local:
         client = local.client
