@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from framework.codec import Image, decode_item, number
+from framework.codec import AttributeValue, Image, decode_item, number
 from framework.declaration import Declaration, checked_group, group_text, join
 from framework.decode import Record, explain, is_expiry, key_text
 from framework.errors import BadRecordError, BadValueError, shortened
 from framework.lanes import is_own
 from framework.measures import EXACT, Number
-from framework.paths import getter
+from framework.paths import getter, top_level
 
 __all__ = ["BadRecord", "Bucket", "Contribution", "Fold", "Folded", "Values", "compile_fold"]
 
@@ -84,39 +84,36 @@ def compile_fold(declaration: Declaration, marks: Iterable[str]) -> Callable[[],
         folded = Folded(declaration)
         buckets = folded.buckets
 
-        def fold_change(record: Record) -> None:
-            change = record["dynamodb"]
-            name = record["eventName"]
-            sequence = change["SequenceNumber"]
-            if name == "INSERT":
-                new = share(change["NewImage"])
-                if new is not None:
-                    buckets[new[0]].append((sequence, True, new[1]))
-            elif not edits_count:
-                return
-            elif name == "MODIFY":
-                old, new = share(change["OldImage"]), share(change["NewImage"])
-                if old == new:
-                    return
-                if old is not None and new is not None and old[0] == new[0]:
-                    buckets[new[0]].append((sequence, False, _difference(new[1], old[1])))
-                    return
-                if old is not None:
-                    buckets[old[0]].append((sequence, False, _negative(old[1])))
-                if new is not None:
-                    buckets[new[0]].append((sequence, True, new[1]))
-            elif name == "REMOVE":
-                if keep_expired and is_expiry(record):
-                    return
-                old = share(change["OldImage"])
-                if old is not None:
-                    buckets[old[0]].append((sequence, False, _negative(old[1])))
-            else:
-                explain([record])
-
         def fold(record: Record) -> None:
             try:
-                fold_change(record)
+                change = record["dynamodb"]
+                name = record["eventName"]
+                sequence = change["SequenceNumber"]
+                if name == "INSERT":
+                    new = share(change["NewImage"])
+                    if new is not None:
+                        buckets[new[0]].append((sequence, True, new[1]))
+                elif not edits_count:
+                    return
+                elif name == "MODIFY":
+                    old, new = share(change["OldImage"]), share(change["NewImage"])
+                    if old == new:
+                        return
+                    if old is not None and new is not None and old[0] == new[0]:
+                        buckets[new[0]].append((sequence, False, _difference(new[1], old[1])))
+                        return
+                    if old is not None:
+                        buckets[old[0]].append((sequence, False, _negative(old[1])))
+                    if new is not None:
+                        buckets[new[0]].append((sequence, True, new[1]))
+                elif name == "REMOVE":
+                    if keep_expired and is_expiry(record):
+                        return
+                    old = share(change["OldImage"])
+                    if old is not None:
+                        buckets[old[0]].append((sequence, False, _negative(old[1])))
+                else:
+                    explain([record])
             except (BadRecordError, BadValueError) as error:
                 change = record["dynamodb"]
                 folded.bad.append(BadRecord(declaration.name, key_text(record), change["SequenceNumber"], str(error)))
@@ -180,23 +177,28 @@ def _compile_group(declaration: Declaration) -> Callable[[Image], str | None]:
 
 
 def _group_reader(path: str, key_type: str) -> Callable[[Image], str]:
-    get = getter(path)
+    get, name = getter(path), top_level(path)
 
     def read(image: Image) -> str:
-        value = get(image)
-        if value is None:
-            raise BadRecordError(f"attribute {path!r} is missing")
-        text: str | None = value.get("S") if key_type == "S" else None
+        return checked_group(_scalar_text(path, get(image), key_type))
+
+    if name is None or key_type != "S":
+        return read
+
+    def read_text(image: Image) -> str:
+        # Nearly every group is text at the top of the item, and each record asks: no call is made for it.
+        value = image.get(name)
+        text: str | None = None if value is None else value.get("S")
         # A partition key has at most 2,048 bytes; text of 512 characters has no more.
-        if text and len(text) <= 512:
-            return text
-        return checked_group(_scalar_text(path, value, key_type))
+        return text if text and len(text) <= 512 else read(image)
 
-    return read
+    return read_text
 
 
-def _scalar_text(path: str, value: dict[str, object], key_type: str) -> str:
+def _scalar_text(path: str, value: AttributeValue | None, key_type: str) -> str:
     match value:
+        case None:
+            raise BadRecordError(f"attribute {path!r} is missing")
         case {"S": str(text)} if key_type == "S":
             return text
         case {"N": str(text)}:

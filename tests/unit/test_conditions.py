@@ -151,6 +151,55 @@ def test_a_condition_holds_for_an_item_as_in_dynamodb(condition: Condition, hold
     assert (~condition).compile()(ITEM) is not holds
 
 
+# A value of every type as a client has it, with an operand that equals it where there can be one.
+VALUES: dict[str, tuple[dict[str, Any], Any]] = {
+    "S": ({"S": "1"}, "1"),
+    "N": ({"N": "1"}, 1),
+    "B": ({"B": b"1"}, b"1"),
+    "BOOL": ({"BOOL": True}, True),
+    "NULL": ({"NULL": True}, None),
+    "SS": ({"SS": ["1"]}, ...),
+    "NS": ({"NS": ["1"]}, ...),
+    "BS": ({"BS": [b"1"]}, ...),
+    "L": ({"L": [{"S": "1"}]}, ...),
+    "M": ({"M": {"1": {"S": "1"}}}, ...),
+    "missing": ({}, ...),
+}
+OPERATORS: dict[str, tuple[set[str], Callable[[Any, Any], Condition]]] = {
+    "equals": ({"S", "N", "B", "BOOL", "NULL"}, lambda a, v: a.equals(v)),
+    "any_of": ({"S", "N", "B", "BOOL", "NULL"}, lambda a, v: a.any_of(v)),
+    "begins_with": ({"S", "B"}, lambda a, v: a.begins_with(v)),
+    "le": ({"S", "N", "B"}, lambda a, v: a.le(v)),
+    "ge": ({"S", "N", "B"}, lambda a, v: a.ge(v)),
+    "between": ({"S", "N", "B"}, lambda a, v: a.between(v, v)),
+}
+
+
+@pytest.mark.parametrize("path", ["t", "m.t", "l[1]", r"m\.t[0].t"])
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operator_holds_only_for_a_value_of_its_operands_type(operator: str, kind: str, path: str) -> None:
+    types, make = OPERATORS[operator]
+    value = VALUES[kind][0]
+    item: dict[str, Any] = {
+        "t": {"t": value},
+        "m.t": {"m": {"M": {"t": value}}},
+        "l[1]": {"l": {"L": [{"NULL": True}, value]}},
+        r"m\.t[0].t": {"m.t": {"L": [{"M": {"t": value}}]}},
+    }[path]
+    if kind == "missing":
+        item = {}
+    for type_ in types:
+        condition = make(attr(path), VALUES[type_][1])
+        assert condition.compile()(item) is (type_ == kind)
+        assert (~condition).compile()(item) is (type_ != kind)
+    for strict in ("lt", "gt"):
+        for type_ in ("S", "N", "B"):
+            assert not getattr(attr(path), strict)(VALUES[type_][1]).compile()(item)
+    assert attr(path).exists().compile()(item) is (kind != "missing")
+    assert attr(path).not_exists().compile()(item) is (kind == "missing")
+
+
 READINGS = [
     (attr("SK").begins_with("download-"), 'SK begins with "download-"'),
     (attr("status").equals('say "é"'), 'status = "say \\"é\\""'),

@@ -269,6 +269,85 @@ def test_a_request_that_the_service_refuses_changes_nothing(
     assert engine.wcu == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "values", "reason"),
+    [
+        ("ADD n :v", {":v": {"N": "1"}}, "overflow"),
+        ("SET n = n + :v", {":v": {"N": "1E-38"}}, "overflow"),
+        ("SET n = :v", {":v": {"N": "1" * 39}}, "38 significant digits"),
+        ("SET a = :v, b = absent", {":v": {"N": "1"}}, "does not exist in the item"),
+        ("SET a = :v ADD title :w", {":v": {"N": "1"}, ":w": {"N": "1"}}, "incorrect data type"),
+        ("SET a = :v, title = list_append(title, :l)", {":v": {"N": "1"}, ":l": {"L": []}}, "incorrect data type"),
+        ("ADD n :v DELETE l :w", {":v": {"N": "-1"}, ":w": {"SS": ["x"]}}, "incorrect data type"),
+        ("SET a = :v, absent.b = :v", {":v": {"N": "1"}}, "document path"),
+        ("SET l[0] = :v, title.b = :v", {":v": {"N": "1"}}, "document path"),
+        ("SET a = :v, #m = :e", {":v": {"N": "1"}, ":e": {"S": ""}}, f"IndexName: {INDEX}, IndexKey: Month"),
+        ("SET a = :v, #m = n", {":v": {"N": "1"}}, "Type mismatch for Index Key Month"),
+        ("SET a = :v, SK = :v", {":v": {"N": "1"}}, "Cannot update attribute SK"),
+    ],
+)
+def test_a_refused_update_leaves_the_item_as_it_was_and_costs_nothing(
+    engine: MemoryDynamoDB, text: str, values: Any, reason: str
+) -> None:
+    stored = song() | {"n": {"N": "9" * 38}, "title": {"S": "t"}, "l": {"L": [{"N": "1"}]}}
+    engine.put_item(TableName="music", Item=stored)
+    request: Any = {"UpdateExpression": text, "ExpressionAttributeValues": values}
+    if "#m" in text:
+        request["ExpressionAttributeNames"] = {"#m": "Month"}
+    failed = refusal(lambda: engine.update_item(TableName="music", Key=song(), **request))
+    assert (failed["Code"], reason in failed["Message"]) == ("ValidationException", True)
+    assert engine.get_item(TableName="music", Key=song())["Item"] == stored
+    assert engine.wcu == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({}, "does not match the schema"),
+        ({"pk": {"B": b"x"}}, "does not match the schema"),
+        ({"pk": {"B": b"x"}, "m": {"N": "1"}}, "Type mismatch for key n expected: N actual: nothing"),
+        ({"pk": {"B": b"x"}, "n": {"S": "1"}}, "Type mismatch for key n expected: N actual: S"),
+        ({"pk": {"S": "x"}, "n": {"N": "1"}}, "Type mismatch for key pk expected: B actual: S"),
+        ({"pk": {"B": b""}, "n": {"N": "1"}}, "empty binary value. Key: pk"),
+        ({"pk": {"B": b"x" * 2049}, "n": {"N": "1"}}, "2048 bytes"),
+        ({"pk": {"B": b"x"}, "n": {"N": "1" * 39}}, "38 significant digits"),
+        ({"pk": {"B": b"x"}, "n": {"N": "one"}}, "cannot be converted to a numeric value"),
+    ],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda engine, key: engine.get_item(TableName="numbers", Key=key),
+        lambda engine, key: engine.delete_item(TableName="numbers", Key=key),
+        lambda engine, key: engine.update_item(TableName="numbers", Key=key, UpdateExpression="REMOVE a"),
+        lambda engine, key: engine.batch_get_item(RequestItems={"numbers": {"Keys": [key]}}),
+        lambda engine, key: engine.batch_write_item(RequestItems={"numbers": [{"DeleteRequest": {"Key": key}}]}),
+        lambda engine, key: engine.transact_write_items(
+            TransactItems=[claim(1), {"Delete": {"TableName": "numbers", "Key": key}}]
+        ),
+    ],
+    ids=["get", "delete", "update", "batch get", "batch write", "transaction"],
+)
+def test_a_key_that_is_not_the_tables_is_refused_by_every_operation(
+    engine: MemoryDynamoDB, call: Any, wrong: Any, reason: str
+) -> None:
+    failed = refusal(lambda: call(engine, wrong))
+    assert (failed["Code"], reason in failed["Message"]) == ("ValidationException", True)
+    assert (engine.wcu, engine.scan(TableName="music")["Count"]) == (0, 0)
+
+
+def test_a_number_is_one_key_however_it_is_written(engine: MemoryDynamoDB) -> None:
+    for text in ("1E1", "10", "10.0", "+010"):
+        engine.update_item(
+            TableName="numbers",
+            Key={"pk": {"B": b"x"}, "n": {"N": text}},
+            UpdateExpression="ADD seen :one",
+            ExpressionAttributeValues={":one": {"N": "1"}},
+        )
+    (item,) = engine.scan(TableName="numbers")["Items"]
+    assert item == {"pk": {"B": b"x"}, "n": {"N": "10"}, "seen": {"N": "4"}}
+
+
 def test_an_item_may_have_exactly_400_kilobytes(engine: MemoryDynamoDB) -> None:
     item = song() | {"fill": {"S": "x" * (400 * 1024 - len("songIDsong-1SK2018-01fill"))}}
     engine.put_item(TableName="music", Item=item)
@@ -410,6 +489,68 @@ def test_a_page_holds_one_megabyte(engine: MemoryDynamoDB) -> None:
     assert page["Count"] == 3
     assert engine.rcu == pytest.approx(0.5 * 226)
     assert len(pages(engine.scan, TableName="music")) == 5
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        (song(), "starting key is invalid"),
+        ({"Month": {"S": "2018-01"}, "DownloadCount": {"N": "1"}}, "starting key is invalid"),
+        (song() | {"Month": {"S": "2018-01"}, "DownloadCount": {"S": "1"}}, "Type mismatch for key DownloadCount"),
+        (song() | {"Month": {"S": ""}, "DownloadCount": {"N": "1"}}, "empty string value. Key: Month"),
+    ],
+)
+def test_an_index_goes_on_only_from_a_whole_key_of_table_and_index(
+    engine: MemoryDynamoDB, start: Any, reason: str
+) -> None:
+    fill(engine, 2)
+    assert reason in refusal(lambda: top(engine, ExclusiveStartKey=start))["Message"]
+
+
+def test_a_limit_counts_what_is_read_and_pages_go_on_until_the_filter_finds_all(engine: MemoryDynamoDB) -> None:
+    fill(engine, 7)
+    request: Any = {
+        "TableName": "music",
+        "FilterExpression": "DownloadCount = :two",
+        "ExpressionAttributeValues": {":two": {"N": "2"}},
+    }
+    first = engine.scan(Limit=3, **request)
+    assert (first["Items"], first["ScannedCount"], "LastEvaluatedKey" in first) == ([], 3, True)
+    found = pages(engine.scan, Limit=3, **request)
+    assert [item["songID"]["S"] for item in found] == ["song-4", "song-5"]
+
+
+@pytest.mark.parametrize(
+    ("projection", "shown"),
+    [
+        ({"ProjectionType": "KEYS_ONLY"}, {"id", "at", "plays"}),
+        ({"ProjectionType": "INCLUDE", "NonKeyAttributes": ["a"]}, {"id", "at", "plays", "a"}),
+        ({"ProjectionType": "ALL"}, {"id", "at", "plays", "a", "b"}),
+    ],
+)
+def test_a_local_index_may_be_read_consistently_and_shows_what_is_projected(
+    engine: MemoryDynamoDB, projection: Any, shown: set[str]
+) -> None:
+    engine.create_table(
+        TableName="local",
+        KeySchema=[key("id", "HASH"), key("at", "RANGE")],
+        AttributeDefinitions=[typed("id"), typed("at"), typed("plays", "N")],
+        LocalSecondaryIndexes=[
+            {"IndexName": "by", "KeySchema": [key("id", "HASH"), key("plays", "RANGE")], "Projection": projection}
+        ],
+    )
+    for at, plays in (("1", "10"), ("2", "9"), ("3", None)):
+        item = {"id": {"S": "x"}, "at": {"S": at}, "a": {"S": "a"}, "b": {"S": "b"}}
+        engine.put_item(TableName="local", Item=item | ({"plays": {"N": plays}} if plays else {}))
+    page = engine.query(
+        TableName="local",
+        IndexName="by",
+        KeyConditionExpression="id = :x",
+        ExpressionAttributeValues={":x": {"S": "x"}},
+        ConsistentRead=True,
+    )
+    assert [item["at"]["S"] for item in page["Items"]] == ["2", "1"]
+    assert set(page["Items"][0]) == shown
 
 
 NUMBERS = ["-1E10", "-2", "-1.5", "0", "0.5", "9", "10", "1E20"]
@@ -575,6 +716,81 @@ def test_a_cancelled_transaction_changes_nothing_and_gives_every_reason(engine: 
     mistyped = refusal(lambda: engine.transact_write_items(TransactItems=[claim(2), add(1)]))
     assert [reason["Code"] for reason in mistyped["CancellationReasons"]] == ["None", "ValidationError"]
     assert engine.scan(TableName="music")["Count"] == 1
+
+
+def test_every_kind_of_action_gives_its_own_reason_and_shows_an_item_only_if_asked(engine: MemoryDynamoDB) -> None:
+    stored = song(1) | {"plays": {"N": "9" * 38}}
+    for number in (1, 2, 3, 4, 5):
+        engine.put_item(TableName="music", Item=song(number) | {"plays": {"N": "9" * 38}})
+    before = engine.wcu
+    gone: Any = {"TableName": "music", "ConditionExpression": "attribute_not_exists(SK)"}
+    shown = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    actions: list[Any] = [
+        {"ConditionCheck": {"Key": song(1), **gone, **shown}},
+        {"Delete": {"Key": song(2), **gone}},
+        {"Put": {"Item": song(3), **gone}},
+        add(4),
+        {"Delete": {"Key": song(6), **gone}},
+        {"Update": {**add(5)["Update"], **gone, **shown}},
+    ]
+    failed = refusal(lambda: engine.transact_write_items(TransactItems=actions, ClientRequestToken="once"))
+    reasons = failed["CancellationReasons"]
+    assert [reason["Code"] for reason in reasons] == [
+        "ConditionalCheckFailed",
+        "ConditionalCheckFailed",
+        "ConditionalCheckFailed",
+        "ValidationError",
+        "None",
+        "ConditionalCheckFailed",
+    ]
+    assert [reason.get("Item", {}).get("songID", {}).get("S") for reason in reasons] == [
+        "song-1", None, None, None, None, "song-5",
+    ]  # fmt: skip
+    assert reasons[0]["Item"] == stored
+    assert engine.wcu - before == 2 * 6
+    # A transaction that was cancelled has not used up its token.
+    engine.transact_write_items(TransactItems=[claim(7)], ClientRequestToken="once")
+    assert engine.scan(TableName="music")["Count"] == 6
+
+
+def test_an_action_sees_the_items_as_they_were_before_the_transaction(engine: MemoryDynamoDB) -> None:
+    check = {"TableName": "music", "Key": song(2), "ConditionExpression": "attribute_not_exists(SK)"}
+    engine.transact_write_items(TransactItems=[claim(1), {"ConditionCheck": check}])
+    check["ConditionExpression"] = "attribute_exists(SK)"
+    failed = refusal(lambda: engine.transact_write_items(TransactItems=[{"ConditionCheck": check}, claim(3)]))
+    assert [reason["Code"] for reason in failed["CancellationReasons"]] == ["ConditionalCheckFailed", "None"]
+    assert engine.scan(TableName="music")["Count"] == 1
+
+
+def test_a_transaction_with_a_table_that_is_not_there_changes_nothing(engine: MemoryDynamoDB) -> None:
+    absent = {"Put": {"TableName": "absent", "Item": song(2)}}
+    failed = refusal(lambda: engine.transact_write_items(TransactItems=[claim(1), absent]))
+    assert failed["Code"] == "ResourceNotFoundException"
+    assert (engine.scan(TableName="music")["Count"], engine.wcu) == (0, 0)
+
+
+def test_capacity_of_batches_and_transactions_is_told_by_table(engine: MemoryDynamoDB) -> None:
+    total = {"ReturnConsumedCapacity": "TOTAL"}
+    numbered = {"pk": {"B": b"x"}, "n": {"N": "1"}}
+    puts = {
+        "music": [{"PutRequest": {"Item": song(n)}} for n in (1, 2)],
+        "numbers": [{"PutRequest": {"Item": numbered}}],
+    }
+    written = engine.batch_write_item(RequestItems=puts, **total)
+    got = engine.batch_get_item(
+        RequestItems={"music": {"Keys": [song(1), song(3)], "ConsistentRead": True}, "numbers": {"Keys": [numbered]}},
+        **total,
+    )
+    delete = {"Delete": {"TableName": "numbers", "Key": numbered}}
+    transacted = engine.transact_write_items(TransactItems=[add(1), delete, add(2)], **total)
+
+    def told(answer: Any) -> dict[str, float]:
+        return {each["TableName"]: each["CapacityUnits"] for each in answer["ConsumedCapacity"]}
+
+    assert told(written) == {"music": 2, "numbers": 1}
+    assert told(got) == {"music": 2, "numbers": 0.5}
+    assert told(transacted) == {"music": 4, "numbers": 2}
+    assert (engine.wcu, engine.rcu) == (3 + 6, 2.5)
 
 
 @pytest.mark.parametrize(
