@@ -26,7 +26,7 @@ def fold_speed(*, records: int = LARGEST_BATCH, runs: int = 15) -> dict[str, flo
     """
     event = event_of(records, _SONGS)
     (declaration,) = app.sourced_from(TABLE)
-    start = compile_fold(declaration, [slot.attribute for slot in declaration.slots])
+    start = compile_fold(declaration)
 
     def bare() -> dict[tuple[str, str], int]:
         counts: dict[tuple[str, str], int] = {}

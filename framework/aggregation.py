@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from datetime import date
 from typing import Any, ClassVar
 
 from framework import reading
+from framework.codec import is_text
 from framework.conditions import Condition
 from framework.declaration import Changes, Declaration, GroupBy, OnExpiry
 from framework.errors import DeclarationError, shortened
@@ -19,9 +21,11 @@ from framework.reading import Aggregate
 from framework.tables import Index, Table
 from framework.windows import Window
 
-__all__ = ["Aggregation"]
+__all__ = ["NAME", "NAME_RULE", "Aggregation"]
 
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+NAME_RULE = "lower-case letters, digits and hyphens, at most 63, letter first"
+NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_POSITIONAL, _EITHER = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 class Aggregation:
@@ -69,7 +73,7 @@ class Aggregation:
 
     @classmethod
     def get(cls, group: object, window: str | date, *, client: Any = None) -> Aggregate | None:
-        """The aggregate of one group in one window, or None where nothing counts.
+        """The aggregate of one group in one window, or None where nothing counts (as a Count or an Average tells).
 
         Args:
             group: The group's value, or a tuple with one value for each of several attributes.
@@ -112,6 +116,7 @@ class _Checker:
         source = self.field("source", Table, "a Table")
         target = self.field("target", Table, "a Table or None", optional=True) or source
         index = self.field("index", Index, "an Index or None", optional=True)
+        self.refuse_unknown_fields()
         measures = self.measures()
         slots = tuple(slot for name, measure in measures.items() for slot in measure.slots(name))
         declaration = Declaration(
@@ -151,8 +156,8 @@ class _Checker:
 
     def name(self) -> str:
         name = getattr(self.cls, "name", _NOTHING)
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise self.wrong("name", "lower-case letters, digits and hyphens, at most 63, letter first", name)
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise self.wrong("name", NAME_RULE, name)
         return name
 
     def partitions(self) -> int:
@@ -164,7 +169,7 @@ class _Checker:
     def sk_prefix(self) -> str:
         prefix = self.cls.sk_prefix
         # A sort key has at most 1,024 bytes; a label and a partition need some of them.
-        if not isinstance(prefix, str) or len(prefix.encode()) > 900:
+        if not is_text(prefix, 0, 900):
             raise self.wrong("sk_prefix", "text of at most 900 bytes", prefix)
         return prefix
 
@@ -175,7 +180,8 @@ class _Checker:
             found = found.__func__
         if inspect.isfunction(found):
             signature = inspect.signature(found)
-            if len(signature.parameters) != 1:
+            kinds = [parameter.kind for parameter in signature.parameters.values()]
+            if len(kinds) != 1 or kinds[0] not in (_POSITIONAL, _EITHER):
                 raise self.wrong("group_by", expected, _Text(f"def {found.__name__}{signature}"))
             return found
         paths = (found,) if isinstance(found, str) else found
@@ -193,15 +199,34 @@ class _Checker:
         except DeclarationError as error:
             raise DeclarationError(f"{self.cls.__qualname__}.{field}: {error}") from None
 
+    def refuse_unknown_fields(self) -> None:
+        """A value that only a field can be for, under a name that no field has, is a slip of the pen."""
+        for name in self.names():
+            value = getattr(self.cls, name, None)
+            if hasattr(Aggregation, name) or name in Aggregation.__annotations__:
+                continue
+            if isinstance(value, type) and issubclass(value, Measure):
+                raise self.wrong(name, f"a measure such as {value.__name__}(...)", _Text(f"the class {value.__name__}"))
+            if isinstance(value, Condition | Window | Index | Table):
+                close = difflib.get_close_matches(name, Aggregation.__annotations__, 1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
+                raise self.wrong(name, f"a field that an aggregation has{hint}", value)
+
+    def names(self) -> dict[str, None]:
+        """Every public name of the class and what it is derived from."""
+        found = (name for base in reversed(self.cls.__mro__) for name in vars(base))
+        return dict.fromkeys(name for name in found if not name.startswith("_"))
+
     def measures(self) -> dict[str, Measure]:
-        found: dict[str, Measure] = {}
-        for base in reversed(self.cls.__mro__):
-            found.update((name, value) for name, value in vars(base).items() if isinstance(value, Measure))
+        values = {name: getattr(self.cls, name, None) for name in self.names()}
+        found = {name: value for name, value in values.items() if isinstance(value, Measure)}
         if not found:
             raise self.wrong("measures", "at least one, such as DownloadCount = Count()", _Text("none"))
         for name, measure in found.items():
-            if hasattr(Aggregation, name):
-                raise self.wrong(name, "another name, since every aggregation has a member of this one", measure)
+            if hasattr(Aggregation, name) or name in ("group", "values"):
+                raise self.wrong(
+                    name, "another name, since every aggregation or aggregate has a member of this one", measure
+                )
             for slot in measure.slots(name):
                 if slot.of is not None:
                     self.check_path(name, slot.of)
@@ -218,6 +243,8 @@ class _Checker:
     def check_attributes(self, declaration: Declaration) -> None:
         """No attribute of an aggregate item may be written for two reasons."""
         taken: dict[str, str] = dict.fromkeys(declaration.target.keys, "a key of the target")
+        if declaration.target.ttl is not None:
+            taken[declaration.target.ttl] = "the target's time to live"
         for slot in declaration.slots:
             self.take(taken, slot.attribute, "kept by a measure", slot.attribute)
         index = declaration.index

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 
-from framework.aggregation import Aggregation
+from framework.aggregation import NAME, NAME_RULE, Aggregation
 from framework.declaration import Declaration
-from framework.errors import ConfigurationError, DeclarationError, shortened
+from framework.errors import ConfigurationError, DeclarationError, StreamfoldError, shortened
 from framework.tables import Table
 
 __all__ = ["App", "load_app"]
@@ -27,9 +27,11 @@ class App:
 
     def __init__(self, name: str, aggregations: Iterable[type[Aggregation]]) -> None:
         self.name = name
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise DeclarationError(f"App: name: expected {NAME_RULE}, came {shortened(name)}")
+        if not isinstance(aggregations, Iterable):
+            raise DeclarationError(f"App {name!r}: aggregations: expected a list, came {shortened(aggregations)}")
         self.aggregations = tuple(aggregations)
-        if not isinstance(name, str) or not name:
-            raise DeclarationError(f"App: name: expected text, came {shortened(name)}")
         if not self.aggregations:
             raise DeclarationError(f"App {name!r}: aggregations: expected at least one, came none")
         for cls in self.aggregations:
@@ -98,6 +100,8 @@ class App:
             d = cls._declaration
             self._claim(names, d.name, cls, "a name of its own")
             self._claim(items, (d.target.name, d.sk_prefix, d.window.form), cls, "a sk_prefix of its own")
+            for other in self.aggregations:
+                self._check_prefixes(cls, other)
             if d.index:
                 self._claim(entries, (d.target.name, d.index.name, d.window.form), cls, "an index of its own")
                 keys = (d.index.pk, d.index.sk)
@@ -107,6 +111,16 @@ class App:
                         f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}: expected the keys {known} "
                         f"that it has elsewhere, came {keys}"
                     )
+
+    def _check_prefixes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
+        """Where prefix, group and label make up one key, prefix and group run together."""
+        d, o = cls._declaration, other._declaration
+        together = d.target.sk is None and (d.target.name, d.window.form) == (o.target.name, o.window.form)
+        if cls is not other and together and d.sk_prefix.startswith(o.sk_prefix):
+            raise DeclarationError(
+                f"App {self.name!r}: {cls.__qualname__}.sk_prefix: expected one that does not begin with that of "
+                f"{other.__qualname__} ({o.sk_prefix!r}), since {d.target.name!r} has no sort key, came {d.sk_prefix!r}"
+            )
 
     def _claim(
         self, taken: dict[object, type[Aggregation]], claim: object, cls: type[Aggregation], expected: str
@@ -131,8 +145,11 @@ def load_app(path: str) -> App:
         raise ConfigurationError(f"app: expected MODULE:VARIABLE such as 'handlers.app:app', came {path!r}")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigurationError(f"app {path!r}: expected a module that can be imported, came: {error}") from error
+    except StreamfoldError:
+        raise
+    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+        came = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"app {path!r}: expected a module that can be imported, came {came}") from error
     app = getattr(module, variable, None)
     if not isinstance(app, App):
         raise ConfigurationError(f"app {path!r}: expected {variable!r} to be an App, came {shortened(app)}")

@@ -35,6 +35,7 @@ __all__ = [
     "encode",
     "encode_item",
     "from_event",
+    "is_text",
     "number",
     "number_text",
     "plain_json",
@@ -403,3 +404,11 @@ def _path_text(at: _Path) -> str:
     """Write a path as `attr(...)` reads it: `a.b[0]`, with a backslash before what belongs to a name."""
     steps = [f"[{step}]" if isinstance(step, int) else "." + _SPECIAL.sub(r"\\\g<0>", step) for step in at]
     return "".join(steps).lstrip(".")
+
+
+def is_text(value: object, least: int, most: int) -> bool:
+    """Whether a value is text of a number of bytes in UTF-8; half of a surrogate pair has no bytes."""
+    try:
+        return isinstance(value, str) and least <= len(value.encode()) <= most
+    except UnicodeEncodeError:
+        return False

@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
 
 from framework.codec import Image
 from framework.errors import DeclarationError, shortened
@@ -345,8 +345,10 @@ class Attribute:
     def _operand(self, method: str, value: object, types: tuple[OperandType, ...] = SCALAR) -> Operand:
         return operand(f"{self!r}.{method}", value, types)
 
-    def __bool__(self) -> bool:
+    def _refuse(self, other: object = None) -> NoReturn:
         raise DeclarationError(f"expected a condition such as {self!r}.exists(), came {self!r}")
+
+    __bool__ = __invert__ = __and__ = __rand__ = __or__ = __ror__ = _refuse
 
     def __repr__(self) -> str:
         return f"attr({self.path!r})"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from framework.codec import AttributeValue, Image, number_text
 from framework.conditions import Condition
-from framework.errors import BadRecordError, ReadError, shortened
+from framework.errors import BadRecordError, shortened
 from framework.measures import Measure, Slot
 from framework.tables import Index, KeyType, Table
 from framework.windows import Window
@@ -20,7 +20,6 @@ __all__ = [
     "Group",
     "GroupBy",
     "OnExpiry",
-    "checked_group",
     "group_text",
     "join",
     "split",
@@ -34,6 +33,8 @@ Group = str | Decimal | tuple[str, ...]
 
 # DynamoDB developer guide, quotas: the bytes of a partition key's value.
 _MOST_PK_BYTES = 2048
+# The longest label, that of an hour, with a partition: "#2018-10-28T02B#99".
+_MOST_SORT_BYTES = 18
 
 
 def join(parts: tuple[str, ...]) -> str:
@@ -109,8 +110,28 @@ class Declaration:
             BadRecordError: A value that cannot be a group.
         """
         if len(values) == 1:
-            return checked_group(group_text(values[0], self.target.pk_type))
-        return checked_group(join(tuple(map(group_text, values))))
+            return self.checked(group_text(values[0], self.target.pk_type))
+        return self.checked(join(tuple(map(group_text, values))))
+
+    @property
+    def most_group_bytes(self) -> int:
+        """How long a group's key text may be: a target without a sort key holds prefix and label in the same value."""
+        if self.target.sk is not None:
+            return _MOST_PK_BYTES
+        return _MOST_PK_BYTES - len(self.sk_prefix.encode()) - _MOST_SORT_BYTES
+
+    def checked(self, text: str) -> str:
+        """A group's key text, if a partition key can hold it.
+
+        Raises:
+            BadRecordError: It is empty or too long.
+        """
+        if not text:
+            raise BadRecordError("group: expected text of 1 byte or more, came ''")
+        most = self.most_group_bytes
+        if len(text) * 4 > most and len(text.encode()) > most:
+            raise BadRecordError(f"group: expected at most {most} bytes, came {len(text.encode())}")
+        return text
 
     def group_of(self, item: Image) -> tuple[Group, str]:
         """The group and the window's label that an aggregate item belongs to."""
@@ -125,15 +146,6 @@ class Declaration:
         label = sort if self.partitions == 1 else sort.rpartition("#")[0]
         group: Group = split(raw) if self.several else Decimal(raw) if table.pk_type == "N" else raw
         return group, label
-
-    def owns(self, item: Image) -> bool:
-        """Whether an aggregate item of the target is one of this aggregation's, by its key."""
-        text: str = item[self.target.sk or self.target.pk]["S"]
-        try:
-            self.window.label(self.group_of(item)[1])
-        except (ReadError, IndexError, ArithmeticError):
-            return False
-        return text.startswith(self.sk_prefix)
 
 
 def group_text(value: object, key_type: KeyType = "S") -> str:
@@ -152,17 +164,4 @@ def group_text(value: object, key_type: KeyType = "S") -> str:
         raise BadRecordError(f"group: expected text, a number or a boolean, came {shortened(value)}")
     if key_type == "N":
         raise BadRecordError(f"group: expected a number for a numeric key, came {shortened(value)}")
-    return text
-
-
-def checked_group(text: str) -> str:
-    """A group's key text, if a partition key can hold it.
-
-    Raises:
-        BadRecordError: It is empty or too long.
-    """
-    if not text:
-        raise BadRecordError("group: expected text of 1 byte or more, came ''")
-    if len(text) * 4 > _MOST_PK_BYTES and len(text.encode()) > _MOST_PK_BYTES:
-        raise BadRecordError(f"group: expected at most {_MOST_PK_BYTES} bytes, came {len(text.encode())}")
     return text

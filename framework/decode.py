@@ -6,6 +6,7 @@ one record is found by `explain`, which runs only after something failed, so tha
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -13,12 +14,14 @@ from typing import Any, NoReturn
 from framework.codec import decode_item
 from framework.errors import BadValueError, ConfigurationError, EventError, shortened
 
-__all__ = ["Batch", "Record", "decode", "explain", "is_expiry", "key_text"]
+__all__ = ["Batch", "Record", "decode", "explain", "is_expiry", "key_text", "table_of"]
 
 # One stream record as Lambda sends it.
 Record = dict[str, Any]
 
+_is_stream_arn = re.compile(r"arn:[^:]+:dynamodb:[^:]*:[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+").fullmatch
 _origin = itemgetter("eventSource", "eventSourceARN")
+_MOST_DIGITS = 40  # of a sequence number (AWS facts: the stream)
 _IMAGES = {"INSERT": ("NewImage",), "MODIFY": ("OldImage", "NewImage"), "REMOVE": ("OldImage",)}
 
 
@@ -36,6 +39,17 @@ class Batch:
     shard_id: str
     records: list[Record]
 
+    @property
+    def table(self) -> str:
+        """The table that the stream is of, by the stream's name; empty where there are no records."""
+        return table_of(self.stream_arn) or ""
+
+
+def table_of(stream_arn: object) -> str | None:
+    """The table's name in an ARN such as `arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/TIME`, or None."""
+    found = _is_stream_arn(stream_arn) if isinstance(stream_arn, str) else None
+    return found["table"] if found else None
+
 
 def decode(event: object) -> Batch:
     """The batch in an event that Lambda's event source mapping sends for a DynamoDB stream.
@@ -51,9 +65,14 @@ def decode(event: object) -> Batch:
     records: list[Record] = event["Records"]
     try:
         origins = set(map(_origin, records))
+        numbers = [record["dynamodb"]["SequenceNumber"] for record in records]
+        digits = "".join(numbers)
+        lengths = set(map(len, numbers))
     except (KeyError, TypeError):
         explain(records)
-    if len(origins) > 1 or any(source != "aws:dynamodb" for source, _ in origins):
+    if records and not (digits.isdigit() and digits.isascii() and 0 < min(lengths) <= max(lengths) <= _MOST_DIGITS):
+        explain(records)
+    if len(origins) > 1 or any(source != "aws:dynamodb" or table_of(arn) is None for source, arn in origins):
         raise EventError(f"event: expected records of one DynamoDB stream, came {shortened(sorted(origins, key=str))}")
     shard_id = event.get("shardId")
     if not isinstance(shard_id, str) or not shard_id:
@@ -82,8 +101,8 @@ def key_text(record: Record) -> str:
     """
     try:
         keys = record["dynamodb"]["Keys"].items()
-        return ", ".join(f"{name}={next(iter(value.values()))!r}" for name, value in keys)
-    except (KeyError, AttributeError, StopIteration):
+        return ", ".join(f"{name}={[*value.values()][0]!r}" for name, value in keys)  # noqa: RUF015
+    except (KeyError, TypeError, AttributeError, IndexError):
         explain([record])
 
 
@@ -115,8 +134,8 @@ def _explain(where: str, record: object) -> None:
     number = change.get("SequenceNumber")
     if not isinstance(number, str) or not (number.isascii() and number.isdigit()):
         raise EventError(f"{where}: SequenceNumber: expected decimal digits, came {shortened(number)}")
-    if len(number) > 40:
-        raise EventError(f"{where}: SequenceNumber: expected at most 40 digits, came {len(number)}")
+    if len(number) > _MOST_DIGITS:
+        raise EventError(f"{where}: SequenceNumber: expected at most {_MOST_DIGITS} digits, came {len(number)}")
     _explain_images(where, record["eventName"], change)
 
 

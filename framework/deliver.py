@@ -21,7 +21,7 @@ from botocore.parsers import ResponseParserError
 from framework.client import CONNECTIONS
 from framework.codec import Image
 from framework.errors import BadValueError
-from framework.lanes import hour_of
+from framework.lanes import hour_of, owner
 from framework.plan import Update, drop_absorbed, drop_take_backs, forget, request
 
 __all__ = ["Delivery", "Outcome"]
@@ -39,6 +39,9 @@ _PASSING = frozenset(
         "TransactionInProgressException",
     }
 )
+# What DynamoDB says of a value that an aggregate cannot take, and nothing else: every other rejection may be the
+# table's fault, such as keys of another type, and then no record is to blame.
+_ABOUT_A_VALUE = ("Number overflow", "Number underflow", "significant digits", "incorrect data type", "Item size")
 # Full jitter between tries, in seconds: from 0 up to 50 ms, doubled each time up to 2 s.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -55,6 +58,7 @@ class Outcome:
         duplicates: Records that had been counted before.
         refused_take_backs: Take-backs whose aggregate is not there.
         rejected: Sequence number and reason of each record that DynamoDB will never take.
+        misfit: Whether the fault may lie in the deployment, not in the records.
         failed_from: Sequence number of the first record that is not done; None where all are.
         error: Why it is not done.
     """
@@ -65,8 +69,14 @@ class Outcome:
     duplicates: int = 0
     refused_take_backs: int = 0
     rejected: list[tuple[int, str]] = field(default_factory=list)
+    misfit: bool = False
     failed_from: int | None = None
     error: str = ""
+
+    def reject(self, update: Update, reason: str, *, misfit: bool) -> None:
+        """Set the update's records aside."""
+        self.misfit = self.misfit or misfit
+        self.rejected += [(sequence, reason) for sequence, _, _ in update.contributions]
 
 
 class _NotDoneError(Exception):
@@ -141,14 +151,16 @@ class Delivery:
             try:
                 item = self._call(outcome, deadline, "update_item", request(left, hour, known))["Attributes"]
             except BadValueError as error:
-                return self._isolate(left, outcome, deadline, str(error))
+                return self._isolate(left, outcome, deadline, str(error), misfit=False)
             except ClientError as error:
                 code = error.response["Error"]["Code"]
                 if code == "ConditionalCheckFailedException":
                     known = cast("Image | None", error.response.get("Item"))
                     left = self._reconsider(left, known, outcome, deadline)
                 elif code == "ValidationException":
-                    return self._isolate(left, outcome, deadline, error.response["Error"].get("Message", code))
+                    reason = error.response["Error"].get("Message", code)
+                    misfit = not any(text in reason for text in _ABOUT_A_VALUE)
+                    return self._isolate(left, outcome, deadline, reason, misfit=misfit)
                 elif code in _PASSING:
                     self._pause(tries, deadline, str(error))
                 else:
@@ -165,6 +177,11 @@ class Delivery:
 
     def _reconsider(self, update: Update, item: Image | None, outcome: Outcome, deadline: float) -> Update | None:
         """What is left of an update that the item's state refused."""
+        if item and owner(item) != update.declaration.name:
+            whose = "that Streamfold did not write" if owner(item) is None else f"of {owner(item)!r}"
+            reason = f"key {update.key}: expected no item or the aggregation's own, came one {whose}"
+            outcome.reject(update, reason, misfit=owner(item) is not None)
+            return None
         if item:
             left = drop_absorbed(update, item)
             outcome.duplicates += len(update.contributions) - (len(left.contributions) if left else 0)
@@ -184,10 +201,10 @@ class Delivery:
             for key in update.siblings
         )
 
-    def _isolate(self, update: Update, outcome: Outcome, deadline: float, reason: str) -> None:
+    def _isolate(self, update: Update, outcome: Outcome, deadline: float, reason: str, *, misfit: bool) -> None:
         """Apply the halves of a rejected update in turn, down to the record that DynamoDB will never take."""
         if len(update.contributions) == 1:
-            outcome.rejected.append((update.first, reason))
+            outcome.reject(update, reason, misfit=misfit)
             outcome.failed_from = None
             return
         for half in update.halves():

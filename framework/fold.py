@@ -1,22 +1,24 @@
 """Fold: a batch of changes to what each of them adds to which aggregate. Pure.
 
 A change's contribution is `f(new image) - f(old image)`, where `f` of an image that does not match is nothing. So an
-insert adds, an edit moves, a delete takes back and an unrelated edit does nothing. A declaration is compiled once
-into one closure; a batch's contributions are kept per aggregate in the order of the shard.
+insert adds, an edit moves, a delete takes back and an unrelated edit does nothing. `f` of an image that cannot be
+counted is nothing too, and the record is named as bad: whatever is edited, mended or deleted in whichever order, what
+counts is what a recount of the items would find. A declaration is compiled once into one closure; a batch's
+contributions are kept per aggregate in the order of the shard.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from framework.codec import AttributeValue, Image, decode_item, number
-from framework.declaration import Declaration, checked_group, group_text, join
+from framework.declaration import Declaration, group_text, join
 from framework.decode import Record, explain, is_expiry, key_text
 from framework.errors import BadRecordError, BadValueError, shortened
-from framework.lanes import is_own
+from framework.lanes import MARK
 from framework.measures import EXACT, Number
 from framework.paths import getter, top_level
 
@@ -65,18 +67,16 @@ class Folded:
 Fold = Callable[[Record], None]
 
 
-def compile_fold(declaration: Declaration, marks: Iterable[str]) -> Callable[[], tuple[Folded, Fold]]:
+def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
     """Compile a declaration.
 
     Args:
         declaration: The aggregation.
-        marks: For each aggregation that writes to the source table, an attribute that its items always have:
-            a cheap first look for Streamfold's own writes, which never count.
 
     Returns:
         A function that starts a batch: it returns the batch's `Folded` and the closure that folds one record into it.
     """
-    share = _compile_share(declaration, tuple(marks))
+    share = _compile_share(declaration)
     edits_count = declaration.changes == "all"
     keep_expired = declaration.on_expiry == "keep"
 
@@ -84,34 +84,44 @@ def compile_fold(declaration: Declaration, marks: Iterable[str]) -> Callable[[],
         folded = Folded(declaration)
         buckets = folded.buckets
 
+        def insert(record: Record) -> None:
+            change = record["dynamodb"]
+            new = share(change["NewImage"])
+            if new is not None:
+                buckets[new[0]].append((change["SequenceNumber"], True, new[1]))
+
+        def change_or_remove(record: Record, name: str) -> None:
+            change = record["dynamodb"]
+            sequence, reasons = change["SequenceNumber"], []
+
+            def readable(image: str) -> Share | None:
+                try:
+                    return share(change[image])
+                except (BadRecordError, BadValueError) as error:
+                    reasons.append(str(error) if image == "NewImage" else f"old image: {error}")
+                    return None
+
+            old = readable("OldImage")
+            new = readable("NewImage") if name == "MODIFY" else None
+            if old is not None and new is not None and old[0] == new[0]:
+                if old[1] != new[1]:
+                    buckets[new[0]].append((sequence, False, _difference(new[1], old[1])))
+            else:
+                if old is not None:
+                    buckets[old[0]].append((sequence, False, _negative(old[1])))
+                if new is not None:
+                    buckets[new[0]].append((sequence, True, new[1]))
+            if reasons:
+                raise BadRecordError("; ".join(reasons))
+
         def fold(record: Record) -> None:
             try:
-                change = record["dynamodb"]
                 name = record["eventName"]
-                sequence = change["SequenceNumber"]
                 if name == "INSERT":
-                    new = share(change["NewImage"])
-                    if new is not None:
-                        buckets[new[0]].append((sequence, True, new[1]))
-                elif not edits_count:
-                    return
-                elif name == "MODIFY":
-                    old, new = share(change["OldImage"]), share(change["NewImage"])
-                    if old == new:
-                        return
-                    if old is not None and new is not None and old[0] == new[0]:
-                        buckets[new[0]].append((sequence, False, _difference(new[1], old[1])))
-                        return
-                    if old is not None:
-                        buckets[old[0]].append((sequence, False, _negative(old[1])))
-                    if new is not None:
-                        buckets[new[0]].append((sequence, True, new[1]))
-                elif name == "REMOVE":
-                    if keep_expired and is_expiry(record):
-                        return
-                    old = share(change["OldImage"])
-                    if old is not None:
-                        buckets[old[0]].append((sequence, False, _negative(old[1])))
+                    insert(record)
+                elif name in ("MODIFY", "REMOVE"):
+                    if edits_count and not (keep_expired and name == "REMOVE" and is_expiry(record)):
+                        change_or_remove(record, name)
                 else:
                     explain([record])
             except (BadRecordError, BadValueError) as error:
@@ -137,19 +147,18 @@ def _negative(values: Values) -> Values:
     return tuple(-v if isinstance(v, int) else EXACT.minus(v) for v in values)
 
 
-def _compile_share(declaration: Declaration, marks: tuple[str, ...]) -> Callable[[Image], Share | None]:
+def _compile_share(declaration: Declaration) -> Callable[[Image], Share | None]:
     """`f` of the design: an image to what it counts for, or None."""
     matches = declaration.where.compile() if declaration.where is not None else None
     group = _compile_group(declaration)
     label = declaration.window.compile()
     values = _compile_values(declaration)
     constant = tuple(1 for _ in declaration.slots) if values is None else None
-    marked = frozenset(marks)
+    mark = MARK
 
     def share(image: Image) -> Share | None:
-        if matches is not None and not matches(image):
-            return None
-        if marked and not marked.isdisjoint(image) and is_own(image):
+        # What Streamfold wrote never counts.
+        if mark in image or (matches is not None and not matches(image)):
             return None
         found = group(image)
         if found is None:
@@ -165,22 +174,22 @@ def _compile_share(declaration: Declaration, marks: tuple[str, ...]) -> Callable
 def _compile_group(declaration: Declaration) -> Callable[[Image], str | None]:
     if not isinstance(declaration.group_by, tuple):
         return _group_by_function(declaration)
-    key_type = declaration.target.pk_type
-    readers = [_group_reader(path, key_type) for path in declaration.group_by]
+    readers = [_group_reader(path, declaration) for path in declaration.group_by]
     if len(readers) == 1:
         return readers[0]
 
     def several(image: Image) -> str:
-        return checked_group(join(tuple([read(image) for read in readers])))
+        return declaration.checked(join(tuple([read(image) for read in readers])))
 
     return several
 
 
-def _group_reader(path: str, key_type: str) -> Callable[[Image], str]:
+def _group_reader(path: str, declaration: Declaration) -> Callable[[Image], str]:
+    key_type, checked, short = declaration.target.pk_type, declaration.checked, declaration.most_group_bytes // 4
     get, name = getter(path), top_level(path)
 
     def read(image: Image) -> str:
-        return checked_group(_scalar_text(path, get(image), key_type))
+        return checked(_scalar_text(path, get(image), key_type))
 
     if name is None or key_type != "S":
         return read
@@ -189,8 +198,8 @@ def _group_reader(path: str, key_type: str) -> Callable[[Image], str]:
         # Nearly every group is text at the top of the item, and each record asks: no call is made for it.
         value = image.get(name)
         text: str | None = None if value is None else value.get("S")
-        # A partition key has at most 2,048 bytes; text of 512 characters has no more.
-        return text if text and len(text) <= 512 else read(image)
+        # A character has at most 4 bytes.
+        return text if text and len(text) <= short else read(image)
 
     return read_text
 
@@ -224,8 +233,9 @@ def _group_by_function(declaration: Declaration) -> Callable[[Image], str | None
         if isinstance(found, tuple):
             if not found:
                 raise BadRecordError("group_by: expected a value or a tuple of values, came ()")
-            return checked_group(join(tuple(map(group_text, found))))
-        return checked_group(group_text(found, declaration.target.pk_type))
+            texts = tuple(map(group_text, found))
+            return declaration.checked(texts[0] if len(texts) == 1 else join(texts))
+        return declaration.checked(group_text(found, declaration.target.pk_type))
 
     return call
 

@@ -4,7 +4,12 @@ A lane is one shard of one stream, as one aggregation sees it. An aggregate item
 that feeds it: its *watermark*, the sequence number of the last record it has absorbed, and the hour in which that
 was written. One conditional update moves the count and the watermark together:
 
-    ADD DownloadCount :n SET #lane = :last   if attribute_not_exists(#lane) OR #lane < :first
+    ADD DownloadCount :n SET #lane = :last, #mark = :name
+    if (attribute_not_exists(#lane) OR #lane < :first) AND (attribute_not_exists(#key) OR #mark = :name)
+
+The *mark* is an attribute with the aggregation's name. It tells Streamfold's own items from a user's in one look, for
+the fold and for the mapping's filter; and an aggregation never adds to an item that is not its own: one that a user
+put at its key, or another aggregation's, such as its own under a former name.
 
 *Invariant.* What an item has absorbed of a lane is always a prefix of the records of that lane that feed it. Every
 delivery of a shard is a contiguous run that begins no later than the first record not yet done, so the records
@@ -20,13 +25,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
 
 from framework.codec import Image
 
-__all__ = ["LANE_PREFIX", "bound", "hour_of", "is_own", "lane_attribute", "position", "stale", "watermark"]
+__all__ = ["LANE_PREFIX", "MARK", "bound", "hour_of", "lane_attribute", "owner", "position", "stale", "watermark"]
 
-LANE_PREFIX = "sf~"
+MARK = "sf~"
+LANE_PREFIX = MARK
 # Twice the life of a stream record, for trimming is late and clocks differ.
 _FORGET_AFTER_HOURS = 48
 
@@ -76,7 +81,7 @@ def stale(item: Image, lane: str, hour: int) -> dict[str, str]:
     """
     found = {}
     for attribute, value in item.items():
-        if attribute.startswith(LANE_PREFIX) and attribute != lane:
+        if attribute.startswith(LANE_PREFIX) and attribute not in (lane, MARK):
             text = value["S"]
             # Whole hours are compared, so one more than 48 is never less than 48 hours.
             if hour - int(text[text.index("@") + 1 :]) > _FORGET_AFTER_HOURS:
@@ -84,6 +89,7 @@ def stale(item: Image, lane: str, hour: int) -> dict[str, str]:
     return found
 
 
-def is_own(image: Mapping[str, object]) -> bool:
-    """Whether an item is an aggregate that Streamfold wrote."""
-    return any(attribute.startswith(LANE_PREFIX) for attribute in image)
+def owner(item: Image) -> str | None:
+    """The name of the aggregation that an item is of; None if Streamfold did not write it."""
+    mark = item.get(MARK)
+    return None if mark is None else mark.get("S")

@@ -7,8 +7,9 @@ only carries them out.
 *Invariant.* Updating an aggregate with contributions `c1..cn` at once leaves it as updating it with each in turn
 would. A contribution that only adds may make the item. One that takes back never does: where the item is not there
 (it has expired, or its inserts came before the stream was on), the leading take-backs fall away, up to the first that
-adds. A batch that nets to nothing is still written, for its watermark must move: otherwise a part of it, delivered
-again on its own, would count.
+adds. (That leaves no watermark. Delivered again after another shard made the item, a take-back counts, as if it had
+come only then: no order between shards forbids it.) A batch that nets to nothing is still written, for its watermark
+must move: otherwise a part of it, delivered again on its own, would count.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Any
 
 from framework.codec import AttributeValue, Image, number, number_text
 from framework.declaration import Declaration
-from framework.errors import EventError, shortened
+from framework.errors import BadValueError, shortened
 from framework.fold import Bucket, Folded, Values
-from framework.lanes import bound, position, stale, watermark
+from framework.lanes import MARK, bound, position, stale, watermark
 from framework.measures import Kind, Number, combine
 
 __all__ = ["Update", "drop_absorbed", "drop_take_backs", "forget", "plan", "request"]
@@ -111,9 +112,6 @@ def plan(folded: Folded, lane: str, partition: int) -> list[Update]:
 
 def _in_order(bucket: Bucket) -> tuple[tuple[int, bool, Values], ...]:
     """Contributions by rising sequence number, each once: a batch in order is the rule, but not relied on."""
-    numbers = [sequence for sequence, _, _ in bucket]
-    if not (all(isinstance(n, str) for n in numbers) and (digits := "".join(numbers)).isdigit() and digits.isascii()):
-        raise EventError(f"event: SequenceNumber: expected decimal digits, came {shortened(numbers)}")
     found = [(int(sequence), opens, values) for sequence, opens, values in bucket]
     if all(a[0] < b[0] for a, b in pairwise(found)):
         return tuple(found)
@@ -134,16 +132,17 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
         known: The item as a refused write brought it, if one did.
 
     Raises:
-        BadValueError: A total that DynamoDB cannot hold in 38 digits.
+        BadValueError: A total that DynamoDB cannot hold in 38 digits, or an extreme that is no number.
     """
     table = update.declaration.target
     build = _Expression()
+    mark, own = build.name(MARK), build.text(update.declaration.name)
     lane, last, first = "#lane", build.text(watermark(update.last, hour)), build.text(bound(update.first))
     build.names[lane] = update.lane
-    build.sets.append(f"{lane} = {last}")
+    build.sets += [f"{lane} = {last}", f"{mark} = {own}"]
     build.conditions.append(f"(attribute_not_exists({lane}) OR {lane} < {first})")
-    if not update.opens:
-        build.conditions.append(f"attribute_exists({build.name(table.pk)})")
+    may_make = f"attribute_not_exists({build.name(table.pk)}) OR " if update.opens else ""
+    build.conditions.append(f"({may_make}{mark} = {own})")
     if update.declaration.index is not None:
         build.sets.append(f"{build.name(update.declaration.index.pk)} = {build.text(update.label)}")
     for slot, total in zip(update.declaration.slots, update.totals(), strict=True):
@@ -163,6 +162,8 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
 def _improves(kind: Kind, total: Number, kept: AttributeValue | None) -> bool:
     if kept is None:
         return False
+    if "N" not in kept:
+        raise BadValueError(f"the extreme kept so far: expected a number, came {shortened(kept)}")
     return total < number(kept["N"]) if kind == "least" else total > number(kept["N"])
 
 

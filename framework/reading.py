@@ -13,6 +13,7 @@ from framework.client import dynamodb
 from framework.codec import Image, number
 from framework.declaration import Declaration, Group
 from framework.errors import BadRecordError, BadValueError, ReadError, shortened
+from framework.lanes import owner
 from framework.measures import Number, combine
 
 __all__ = ["Aggregate", "aggregates_of", "all_of", "get", "top"]
@@ -23,7 +24,8 @@ class Aggregate:
     """One group's values in one window; `aggregate["DownloadCount"]` is one of them.
 
     Attributes:
-        group: The group's value: text or a number, or a tuple of texts where several attributes make a group.
+        group: The group's value: text or a number; a tuple of texts where several attributes make a group; the text
+            of the key where a function does.
         window: The window's label, `"2018-01"`.
         values: Each measure's value by its declared name: an `int` where it is whole, else an exact `Decimal`;
             None for an average of nothing.
@@ -48,19 +50,10 @@ def get(declaration: Declaration, group: object, window: str | date, client: Any
         text = declaration.group_key(*values)
     except (BadRecordError, BadValueError) as error:
         raise ReadError(f"{declaration.name}: {error}") from None
-    client = client or dynamodb()
-    items = [
-        reply["Item"]
-        for partition in range(declaration.partitions)
-        if "Item"
-        in (
-            reply := client.get_item(
-                TableName=declaration.target.name,
-                Key=declaration.key(text, label, partition),
-                ConsistentRead=True,
-            )
-        )
-    ]
+    client, table = client or dynamodb(), declaration.target.name
+    keys = (declaration.key(text, label, partition) for partition in range(declaration.partitions))
+    found = (client.get_item(TableName=table, Key=key, ConsistentRead=True).get("Item", {}) for key in keys)
+    items = [item for item in found if owner(item) == declaration.name]
     return next(_together(declaration, items), None)
 
 

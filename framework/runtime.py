@@ -100,14 +100,16 @@ class Consumer:
         now: Callable[[], float] = time.time,
     ) -> None:
         declarations = app.sourced_from(table)
-        marks = {d.slots[0].attribute for d in app.written_to(table)}
-        self._starts = [compile_fold(declaration, marks) for declaration in declarations]
+        self._table = table
+        self._starts = [compile_fold(declaration) for declaration in declarations]
         self._delivery = Delivery(client, connections=connections, now=now)
 
     def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
         """Process one event; see `handler`."""
         deadline = _deadline(context)
         batch = decode(event)
+        if batch.records and batch.table != self._table:
+            raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
         started = [start() for start in self._starts]
         folded = [f for f, _ in started]
         outcomes: list[Outcome] = []
@@ -130,8 +132,8 @@ def _deadline(context: Any) -> float:
 
 
 def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
-    """Fail the batch where DynamoDB rejects all of it: that is a wrong table, not a bad record."""
-    rejected = [reason for outcome in outcomes for _, reason in outcome.rejected]
+    """Fail the batch where DynamoDB rejects all of it for what no record is to blame for, such as a wrong table."""
+    rejected = [reason for outcome in outcomes if outcome.misfit for _, reason in outcome.rejected]
     if rejected and not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
         raise DeliveryError(
             f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {rejected[0]}"

@@ -6,6 +6,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from framework.codec import is_text
 from framework.errors import DeclarationError, shortened
 
 __all__ = ["Index", "KeyType", "Table"]
@@ -28,8 +29,7 @@ def _require_name(where: str, came: object) -> None:
 
 def _require_key(where: str, field: str, came: object) -> None:
     # A key attribute's name has at most 255 bytes (DynamoDB developer guide, naming rules).
-    good = isinstance(came, str) and 0 < len(came.encode()) <= 255
-    _require(good, where, field, "an attribute name of 1 to 255 bytes", came)
+    _require(is_text(came, 1, 255), where, field, "an attribute name of 1 to 255 bytes", came)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _Namer: TypeAlias = Callable[[datetime], str]
 
 _IN_WORDS: dict[Unit, str] = {"s": "seconds", "ms": "milliseconds"}
 _HOUR = timedelta(hours=1)
+_LAST = timedelta(minutes=59, seconds=59)
 _HOURS = tuple(f"T{hour:02}" for hour in range(24))
 _EXAMPLE = datetime(2018, 1, 31, 5)
 _MOST_DAYS = 4096  # eleven years of labels, about half a megabyte
@@ -154,8 +155,10 @@ class _Calendar(Window):
                 return name(local(moment))
             if isinstance(moment, date):
                 return name(local(datetime(moment.year, moment.month, moment.day)))
-            # A label is right if it is what the first moment of its window is called.
-            if name(local(self._start(moment))) == moment:
+            # A label is right if it is what the first moment of its window is called; or the last of an hour that
+            # a clock put forward has cut short.
+            start = self._start(moment)
+            if moment in (name(local(start)), name(local(start + _LAST))):
                 return moment
         expected = f"expected a datetime, a date or a label such as {name(local(_EXAMPLE))!r}"
         raise ReadError(f"{self!r}: {expected}, came {shortened(moment)}")

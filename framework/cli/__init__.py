@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from framework.cli import demo, local, top
+from framework.cli import demo, local, show, top
 from framework.errors import StreamfoldError
 
 __all__ = ["main"]
@@ -32,11 +33,12 @@ def main(argv: list[str] | None = None) -> int:
     # An app lies where its user stands, as with any server that takes MODULE:APP.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    _make_output_safe(json=getattr(options, "json", False))
     try:
         code: int = options.run(options)
         sys.stdout.flush()
     except (StreamfoldError, BotoCoreError, ClientError) as error:
-        print(f"streamfold: {error}", file=sys.stderr)
+        show.complain(f"streamfold: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -44,4 +46,19 @@ def main(argv: list[str] | None = None) -> int:
         # Whoever read the output has seen enough; without this the interpreter complains at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # Such as a full disk. What could not be written must not be tried again at the interpreter's end.
+        show.complain(f"streamfold: expected an output that can be written, came an error: {error}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return code
+
+
+def _make_output_safe(*, json: bool) -> None:
+    """JSON is UTF-8; for people a character that their terminal lacks is no reason to stop; closed is as /dev/null."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8" if json else None, errors="strict" if json else "replace")

@@ -12,7 +12,7 @@ from framework.app import App, load_app
 from framework.cli import show
 from framework.codec import Image, plain_json
 from framework.errors import ConfigurationError
-from framework.lanes import LANE_PREFIX, is_own
+from framework.lanes import LANE_PREFIX, owner
 from framework.local import Drained, Local
 from framework.reading import Aggregate, aggregates_of
 
@@ -50,16 +50,16 @@ def drained(local: Local) -> Drained:
 
 
 def aggregate_items(app: App, client: Any) -> Iterator[Image]:
-    """Every aggregate item of an app's tables, without its watermarks."""
+    """Every aggregate item of an app's tables, without mark and watermarks."""
     for table in dict.fromkeys(declaration.target.name for declaration in app.declarations):
-        yield from _items(table, client)
+        for item in _items(table, client):
+            if owner(item) is not None:
+                yield {name: value for name, value in item.items() if not name.startswith(LANE_PREFIX)}
 
 
 def _items(table: str, client: Any) -> Iterator[Image]:
     for page in client.get_paginator("scan").paginate(TableName=table):
-        for item in page["Items"]:
-            if is_own(item):
-                yield {name: value for name, value in item.items() if not name.startswith(LANE_PREFIX)}
+        yield from page["Items"]
 
 
 def run(options: Any) -> int:
@@ -104,7 +104,8 @@ def _for_people(app: App, local: Local, account: dict[str, int]) -> None:
 def _by_window(cls: type[Aggregation], client: Any) -> dict[str, list[Aggregate]]:
     """An aggregation's aggregates by their windows' labels, from the table: not all have an index."""
     declaration = cls._declaration
+    own = (item for item in _items(declaration.target.name, client) if owner(item) == cls.name)
     found: dict[str, list[Aggregate]] = {}
-    for one in aggregates_of(declaration, (i for i in _items(declaration.target.name, client) if declaration.owns(i))):
+    for one in aggregates_of(declaration, own):
         found.setdefault(one.window, []).append(one)
     return found

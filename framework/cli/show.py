@@ -11,12 +11,13 @@ from rich.bar import Bar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
+from rich.text import Text
 
 from framework.aggregation import Aggregation
 from framework.local import Drained
 from framework.reading import Aggregate
 
-__all__ = ["bad_records", "chart", "progress", "ranked_by", "ranking"]
+__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking"]
 
 _MOST_NAMED = 20
 _MOST_CHARTED = 10
@@ -24,7 +25,10 @@ _MOST_CHARTED = 10
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
-    """A progress bar on a terminal's standard error, with the time that is left."""
+    """A progress bar on standard error, with the time that is left; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda records, share: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[records]:,} records"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=1.0, records=0)
@@ -43,7 +47,9 @@ def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
     for one in found:
         value = one[measure] or 0
         group = " ".join(one.group) if isinstance(one.group, tuple) else str(one.group)
-        grid.add_row(group, f"{value:,}", Bar(most or 1.0, 0, max(float(value), 0.0), width=40))
+        # As text, for in a plain string rich would read [...] as markup.
+        name = Text(group, overflow="ellipsis", no_wrap=True)
+        grid.add_row(name, f"{value:,}", Bar(most or 1.0, 0, max(float(value), 0.0), width=40))
     Console().print(grid)
 
 
@@ -64,11 +70,20 @@ def ranked_by(aggregation: type[Aggregation]) -> str:
     )
 
 
+def complain(text: str) -> None:
+    """Write a line to standard error; where nobody reads it, what was found still decides the exit code."""
+    try:
+        if sys.stderr is not None:
+            print(text, file=sys.stderr, flush=True)
+    except OSError:
+        pass
+
+
 def bad_records(drained: Drained) -> int:
     """Name the records that could not be counted, on standard error; returns the exit code."""
     for bad in drained.bad[:_MOST_NAMED]:
         text = f"{bad['handler']}: {bad['key']}: {bad['sequenceNumber']}: {bad['reason']}"
-        print(f"bad record: {text}", file=sys.stderr)
+        complain(f"bad record: {text}")
     if len(drained.bad) > _MOST_NAMED:
-        print(f"bad records: {len(drained.bad) - _MOST_NAMED} more", file=sys.stderr)
+        complain(f"bad records: {len(drained.bad) - _MOST_NAMED} more")
     return 3 if drained.bad else 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from framework.aggregation import Aggregation
 from framework.app import load_app
 from framework.cli import show
 from framework.cli.local import drained, source_table
+from framework.codec import encode_item, plain_json
 from framework.local import Local
 from framework.reading import Aggregate
 
@@ -45,7 +45,8 @@ def run(options: Any) -> int:
 def _show(aggregation: type[Aggregation], options: Any, found: list[Aggregate]) -> None:
     if options.json:
         for one in found:
-            print(json.dumps({"group": one.group, "window": one.window, **one.values}, default=str))
+            group = [*one.group] if isinstance(one.group, tuple) else one.group
+            print(plain_json(encode_item({"group": group, "window": one.window, **one.values})))
     elif found:
         show.chart(f"{aggregation.name}, {options.window}", found, show.ranked_by(aggregation))
     else:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from framework.app import App
+from framework.decode import table_of
 from framework.errors import ConfigurationError, EventError, shortened
 from framework.local.bridge import Memory
 from framework.local.capacity import Meter
@@ -287,8 +288,6 @@ def _moto() -> Any:
 def _table_of(event: object) -> str | None:
     """The table that an event's first record is of; None if it does not say."""
     try:
-        resource = event["Records"][0]["eventSourceARN"].split(":", 5)[5]  # type: ignore[index]
-        kind, table, _ = resource.split("/", 2)
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+        return table_of(event["Records"][0]["eventSourceARN"])  # type: ignore[index]
+    except (KeyError, IndexError, TypeError):
         return None
-    return str(table) if kind == "table" else None

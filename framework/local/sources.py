@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from framework.decode import Record
+from framework.decode import Record, table_of
 from framework.errors import SourceError, shortened
 from framework.local.formats import MOST_RECORDS, Format, Item, read_json, read_records, recognise
 from framework.local.lines import Lines
@@ -159,6 +159,10 @@ class FileSource:
                 reason = f"SequenceNumber: expected one above {previous}, the last before it, came {sequence}"
                 raise lines.error(reason)
             previous = sequence
+            arn = record.get("eventSourceARN", self.stream_arn)
+            if table_of(arn) != self._table.name or record.get("eventSource", _SOURCE) != _SOURCE:
+                came = f"{shortened(record.get('eventSource'))} {shortened(arn)}"
+                raise lines.error(f"expected a record of a stream of table {self._table.name!r}, came one of {came}")
             if sequence > after:
                 yield self._record(record["eventName"], _filled(change, sequence), place, record)
 
@@ -167,14 +171,18 @@ class FileSource:
             "eventID": f"{self._digest}{place:016x}",
             "eventName": name,
             "eventVersion": "1.1",
-            "eventSource": "aws:dynamodb",
+            "eventSource": _SOURCE,
             "awsRegion": "us-east-1",
             "dynamodb": change,
             "eventSourceARN": self.stream_arn,
         }
-        return record if found is None else {**record, **found, "dynamodb": change}
+        if found is not None:
+            # The file stands for one shard, wherever its records were read.
+            record = {**record, **found, "dynamodb": change, "eventSourceARN": self.stream_arn}
+        return record
 
 
+_SOURCE = "aws:dynamodb"
 _JSON = (Format.JSON, Format.DYNAMODB_JSON)
 
 

@@ -113,6 +113,61 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_printed(
     assert ("line 2" in err or ":2:" in err) is ("BROKEN" in arguments)
 
 
+@pytest.mark.parametrize(
+    ("text", "came"),
+    [
+        ("raise ValueError('boom')", "ValueError: boom"),
+        ("def", "SyntaxError: "),
+        ("import sys; sys.exit('bye')", "SystemExit: bye"),
+    ],
+)
+def test_an_app_that_fails_when_it_is_imported_is_one_sentence(
+    text: str, came: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "failing_app.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["local", "--app", "failing_app:app", "--events", "x"]) == 1
+    assert f"expected a module that can be imported, came {came}" in capsys.readouterr().err
+    sys.modules.pop("failing_app", None)
+
+
+def test_a_group_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text(
+        "".join(json.dumps(download(song, 1, "2018-01-15")) + "\n" for song in ("a[/b]", "[red]x", ":smile:"))
+    )
+    assert main(["top", *APP, "--events", str(file), "monthly-downloads", "2018-01"]) == 0
+    out = capsys.readouterr().out
+    assert all(song in out for song in ("a[/b]", "[red]x", ":smile:"))
+
+
+SHELL = f"{sys.executable} -m framework.cli local --app handlers.app:app --events"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "out", "err"),
+    [
+        ("{run} --json >&-", 3, "", "bad record"),
+        ("{run} --json 2>&-", 3, '"DownloadCount": 1', ""),
+        ("{run} --json >/dev/full", 1, "", "streamfold: expected an output that can be written"),
+        ("PYTHONIOENCODING=ascii {run}", 3, "na?ve", "bad record"),
+        ("(({run} --json; echo $? >&3) 2>&1 >/dev/null | true) 3>&1", 0, "3\n", ""),
+        ("({run} --json; echo $? >&2) | true", 0, "", ""),
+    ],
+)
+def test_closed_full_and_narrow_outputs(command: str, code: int, out: str, err: str, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    items = [download("naïve", 1, "2018-01-15"), *(download("a", n, "soon") for n in range(30))]
+    file.write_text("".join(json.dumps(item) + "\n" for item in items))
+    line = command.replace("{run}", f"{SHELL} {file}")
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert out in done.stdout
+    assert err in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bad record" not in done.stdout
+
+
 def test_wrong_usage_exits_with_2() -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["local"])

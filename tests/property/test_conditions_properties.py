@@ -138,6 +138,61 @@ def test_the_complement_holds_exactly_where_the_condition_does_not(condition: Co
     assert ~~condition == condition
 
 
+names = st.sampled_from(["a", "b", "a.b", "l[0]", "\\", "0"])
+sets = st.one_of(*(st.frozensets(each, min_size=1, max_size=2) for each in (text, numbers, binary)))
+nested: st.SearchStrategy[Any] = st.recursive(
+    scalars | sets,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[dict[str, Any], str, list[Any]]:
+    """An item, a path of up to four steps, and what is found there by walking: a list of one, or an empty one."""
+    item = draw(st.dictionaries(names, nested, min_size=1, max_size=3))
+    found: list[Any] = [item]
+    path = ""
+    for depth in range(draw(st.integers(1, 4))):
+        here = found[0] if found else None
+        # Most steps lead somewhere, some do not.
+        if depth and draw(st.booleans() if not isinstance(here, list | dict) else st.just(isinstance(here, list))):
+            index = draw(st.integers(0, 1))
+            path += f"[{index}]"
+            found = here[index : index + 1] if isinstance(here, list) else []
+            continue
+        there = sorted(here) if isinstance(here, dict) else []
+        name = draw(st.sampled_from(there) | names if there else names)
+        path += ("." if depth else "") + "".join("\\" * (sign in ".[]\\") + sign for sign in name)
+        found = [here[name]] if isinstance(here, dict) and name in here else []
+    return item, path, found
+
+
+@given(places(), st.data())
+def test_a_path_leads_to_the_value_that_walking_there_finds_however_its_names_are_written(
+    place: tuple[dict[str, Any], str, list[Any]], data: st.DataObject
+) -> None:
+    item, path, found = place
+    image = encode_item(item)
+    asked = [
+        (attr(path).exists(), bool(found)),
+        (attr(path).not_exists(), not found),
+    ]
+    value = found[0] if found and isinstance(found[0], str | int | Decimal | bytes | None) else data.draw(scalars)
+    same = bool(found) and not isinstance(found[0], list | dict | frozenset) and compare(found[0], "=", value)
+    asked += [
+        (attr(path).equals(value), same),
+        (attr(path).not_equals(value), not same),
+        (attr(path).any_of(value), same),
+    ]
+    for condition, expected in asked:
+        for form in (image, to_event(image)):
+            assert condition.compile()(form) is expected
+            assert (~condition).compile()(form) is not expected
+        assert eval(repr(condition), {"attr": attr, "Decimal": Decimal}) == condition
+        assert path in condition.text()
+
+
 @given(conditions, conditions, items)
 def test_conditions_obey_de_morgan(a: Condition, b: Condition, item: Any) -> None:
     image = raw(item)

@@ -46,7 +46,7 @@ def survives(seed: int) -> bool:
 def without_condition(patch: pytest.MonkeyPatch) -> None:
     def careless(*arguments: Any) -> dict[str, Any]:
         made = request(*arguments)
-        made["ConditionExpression"] = "attribute_not_exists(#never) OR #lane < :v1 OR #lane >= :v1"
+        made["ConditionExpression"] = f"attribute_not_exists(#never) OR ({made['ConditionExpression']})"
         made["ExpressionAttributeNames"]["#never"] = "never"
         return made
 

@@ -10,9 +10,10 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import floor
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from dateutil import tz as dateutil_tz
@@ -42,6 +43,7 @@ TURNS = {
     "Asia/Kathmandu": 0,
     "UTC": 0,
 }
+ZONES = sorted(available_timezones())
 
 CHARACTERS = "0123456789-:TZzWt ,.+\0xé\n"
 
@@ -167,6 +169,43 @@ def test_labels_of_hours_sort_in_time_order_and_no_two_hours_share_one(where: tu
     assert early <= late
     if later >= 3600:
         assert early < late
+
+
+@st.composite
+def zones_at_turns(draw: st.DrawFn) -> tuple[str, int]:
+    """Any zone, and a second near the last of its clock's changes in a random year, if there was one."""
+    name = draw(st.sampled_from(ZONES))
+    zone = ZoneInfo(name)
+    start = (draw(st.integers(1860, 2037)) - 1970) * 31_556_952
+    offsets = [in_utc(start + day * DAY).astimezone(zone).utcoffset() for day in range(366)]
+    turns = [day for day, (old, new) in enumerate(pairwise(offsets)) if old != new]
+    low, high = start, start + DAY
+    if turns:
+        low, high = start + turns[-1] * DAY, start + (turns[-1] + 1) * DAY
+        old = offsets[turns[-1]]
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if in_utc(middle).astimezone(zone).utcoffset() == old else (low, middle)
+    return name, high
+
+
+@given(zones_at_turns(), st.integers(0, 599))
+def test_hours_of_any_zone_sort_in_time_order_are_never_shared_and_may_be_read(
+    where: tuple[str, int], shift: int
+) -> None:
+    name, turn = where
+    window = Hourly("t", tz=name)
+    labels = window.compile()
+    started: dict[str, int] = {}
+    before = ""
+    for second in [*range(turn - 4 * 3600 - shift, turn + 6 * 3600, 600)]:
+        found = labels({"t": {"N": str(second)}})
+        assert before <= found
+        assert second - started.setdefault(found, second) < 3600
+        before = found
+        assert window.label(in_utc(second)) == found
+    for found, second in started.items():
+        assert window.label(found) == found, second
 
 
 @pytest.mark.parametrize("kind", KINDS)

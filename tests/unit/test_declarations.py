@@ -64,6 +64,13 @@ def declare(**fields: Any) -> type[Aggregation]:
         ({"group_by": ("songID", 5)}, "Downloads.group_by: expected an attribute name, came 5"),
         ({"group_by": "a..b"}, "Downloads.group_by: path: "),
         ({"group_by": lambda self, item: 1}, r"Downloads.group_by: .* came def <lambda>\(self, item\)"),
+        ({"group_by": lambda *, item: 1}, r"Downloads.group_by: .* came def <lambda>\(\*, item\)"),
+        ({"group_by": lambda **item: 1}, r"Downloads.group_by: .* came def <lambda>\(\*\*item\)"),
+        ({"were": attr("SK").exists()}, r"Downloads.were: expected a field that an aggregation has \(did you mean 'where'\?\), came"),
+        ({"Plays": Count}, r"Downloads.Plays: expected a measure such as Count\(...\), came the class Count"),
+        ({"group": Count()}, "Downloads.group: expected another name"),
+        ({"sk_prefix": "\ud800"}, "Downloads.sk_prefix: expected text of at most 900 bytes"),
+        ({"target": Table("Totals", pk="key", ttl="DownloadCount")}, "Downloads.DownloadCount: expected an attribute that is not the target's time to live"),
         ({"window": ...}, r"Downloads.window: expected a window such as Monthly\('Timestamp'\), came nothing"),
         ({"window": "Timestamp"}, "Downloads.window: .* came 'Timestamp'"),
         ({"DownloadCount": ...}, r"Downloads.measures: expected at least one, such as DownloadCount = Count\(\), came none"),
@@ -96,6 +103,11 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
     [
         (lambda: Table("x", pk="p"), r"Table\('x'\): name: expected 3 to 255 of the characters"),
         (lambda: Table("a b c", pk="p"), "name: expected"),
+        (lambda: Table("abc", pk="\ud800"), "pk: expected an attribute name"),
+        (lambda: App("app", None), "App 'app': aggregations: expected a list, came None"),  # type: ignore[arg-type]
+        (lambda: attr("a") & attr("b").exists(), "expected a condition such as"),
+        (lambda: ~attr("a"), "expected a condition such as"),
+        (lambda: attr("b").exists() | attr("a"), "expected a condition"),
         (lambda: Table(None, pk="p"), "came None"),  # type: ignore[arg-type]
         (lambda: Table("Music", pk=""), r"Table\('Music'\): pk: expected an attribute name of 1 to 255 bytes, came ''"),
         (lambda: Table("Music", pk="p", sk="p"), "sk: expected another attribute than the partition key, came 'p'"),
@@ -104,7 +116,7 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: Index("I", pk="Month", sk="Count"), r"Index\('I'\): name: expected 3 to 255"),
         (lambda: Index("ByMonth", pk="Month", sk="Month"), "sk: expected another attribute"),
         (lambda: Sum(5), "Sum: of: expected an attribute name, came 5"),  # type: ignore[arg-type]
-        (lambda: App("", [declare()]), "App: name: expected text, came ''"),
+        (lambda: App("", [declare()]), "App: name: expected lower-case letters, digits and hyphens, at most 63, letter first, came ''"),
         (lambda: App("a", []), "App 'a': aggregations: expected at least one, came none"),
         (lambda: App("a", [5]), "App 'a': aggregations: expected subclasses of Aggregation, came 5"),  # type: ignore[list-item]
     ],
@@ -199,7 +211,10 @@ def test_a_key_is_read_back_as_the_group_and_window_that_made_it(sk: str | None,
     ("path", "message"),
     [
         ("handlers.app", "expected MODULE:VARIABLE such as 'handlers.app:app', came 'handlers.app'"),
-        ("nowhere.at_all:app", "expected a module that can be imported, came: No module named 'nowhere'"),
+        (
+            "nowhere.at_all:app",
+            "expected a module that can be imported, came ModuleNotFoundError: No module named 'nowhere'",
+        ),
         ("handlers.app:nothing", "expected 'nothing' to be an App, came None"),
         ("handlers.app:App", "expected 'App' to be an App, came <class"),
     ],

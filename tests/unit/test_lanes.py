@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework.lanes import bound, hour_of, is_own, lane_attribute, position, stale, watermark
+from framework.lanes import LANE_PREFIX, MARK, bound, hour_of, lane_attribute, owner, position, stale, watermark
 
 numbers = st.integers(0, 10**40 - 1)
 
@@ -29,8 +29,12 @@ def test_lanes_of_other_shards_streams_and_aggregations_have_other_names() -> No
         for shard in ("shardId-1", "shardId-2")
     }
     assert len(names) == 8
-    assert all(len(name) == 11 and is_own({name: {}}) for name in names)
-    assert not is_own({"songID": {}, "Month": {}})
+    assert all(len(name) == 11 and name.startswith(LANE_PREFIX) for name in names)
+
+
+def test_the_mark_tells_whose_an_item_is() -> None:
+    assert owner({"songID": {"S": "a"}, MARK: {"S": "monthly"}}) == "monthly"
+    assert owner({"songID": {"S": "a"}, "sf~abcdefgh": {"S": "0212@420000"}}) is None
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_a_request_that_the_service_refuses_changes_nothing(
 @pytest.mark.parametrize(
     ("text", "values", "reason"),
     [
-        ("ADD n :v", {":v": {"N": "1"}}, "overflow"),
+        ("ADD n :v", {":v": {"N": "0.1"}}, "overflow"),
         ("SET n = n + :v", {":v": {"N": "1E-38"}}, "overflow"),
         ("SET n = :v", {":v": {"N": "1" * 39}}, "38 significant digits"),
         ("SET a = :v, b = absent", {":v": {"N": "1"}}, "does not exist in the item"),
@@ -305,6 +305,7 @@ def test_a_refused_update_leaves_the_item_as_it_was_and_costs_nothing(
     [
         ({}, "does not match the schema"),
         ({"pk": {"B": b"x"}}, "does not match the schema"),
+        ({"pk": {"B": b"x"}, "n": {"N": "1"}, "m": {"N": "1"}}, "does not match the schema"),
         ({"pk": {"B": b"x"}, "m": {"N": "1"}}, "Type mismatch for key n expected: N actual: nothing"),
         ({"pk": {"B": b"x"}, "n": {"S": "1"}}, "Type mismatch for key n expected: N actual: S"),
         ({"pk": {"S": "x"}, "n": {"N": "1"}}, "Type mismatch for key pk expected: B actual: S"),
@@ -729,7 +730,7 @@ def test_every_kind_of_action_gives_its_own_reason_and_shows_an_item_only_if_ask
         {"ConditionCheck": {"Key": song(1), **gone, **shown}},
         {"Delete": {"Key": song(2), **gone}},
         {"Put": {"Item": song(3), **gone}},
-        add(4),
+        add(4, {"N": "0.1"}),
         {"Delete": {"Key": song(6), **gone}},
         {"Update": {**add(5)["Update"], **gone, **shown}},
     ]

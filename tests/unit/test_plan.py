@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from framework import Aggregation, AllTime, BadValueError, Count, EventError, Max, Min, Sum, Table
+from framework import Aggregation, AllTime, BadValueError, Count, Max, Min, Sum, Table
 from framework.fold import Folded
-from framework.lanes import watermark
+from framework.lanes import MARK, watermark
 from framework.plan import Update, drop_absorbed, drop_take_backs, forget, plan, request
 from handlers.music_library import MonthlyDownloads
 
@@ -59,27 +59,26 @@ def test_a_batch_becomes_one_update_an_aggregate_in_order_and_each_record_once()
     ]
 
 
-@pytest.mark.parametrize("number", ["", "x", "-1", "1_0", "٣", 5])
-def test_a_sequence_number_that_is_not_digits_is_an_error_of_the_event(number: Any) -> None:
-    folded = Folded(library)
-    folded.buckets["a", "2018-01"].append((number, True, ADD))
-    with pytest.raises(EventError, match="SequenceNumber: expected decimal digits, came"):
-        plan(folded, LANE, 0)
-
-
 def test_an_update_is_one_conditional_write_of_count_watermark_and_index_key() -> None:
     found = request(update((10, True, ADD), (12, True, ADD)), HOUR)
     assert found == {
         "TableName": "MusicLibrary",
         "Key": {"songID": {"S": "song"}, "SK": {"S": "2018-01"}},
-        "UpdateExpression": "SET #lane = :v0, #n1 = :v2 ADD #n2 :v3",
-        "ConditionExpression": "(attribute_not_exists(#lane) OR #lane < :v1)",
-        "ExpressionAttributeNames": {"#lane": LANE, "#n1": "Month", "#n2": "DownloadCount"},
+        "UpdateExpression": "SET #lane = :v1, #n0 = :v0, #n3 = :v3 ADD #n4 :v4",
+        "ConditionExpression": "(attribute_not_exists(#lane) OR #lane < :v2) AND (attribute_not_exists(#n2) OR #n0 = :v0)",
+        "ExpressionAttributeNames": {
+            "#n0": MARK,
+            "#lane": LANE,
+            "#n2": "songID",
+            "#n3": "Month",
+            "#n4": "DownloadCount",
+        },
         "ExpressionAttributeValues": {
-            ":v0": {"S": "0212@420000"},
-            ":v1": {"S": "0210"},
-            ":v2": {"S": "2018-01"},
-            ":v3": {"N": "2"},
+            ":v0": {"S": "monthly-downloads"},
+            ":v1": {"S": "0212@420000"},
+            ":v2": {"S": "0210"},
+            ":v3": {"S": "2018-01"},
+            ":v4": {"N": "2"},
         },
         "ReturnValues": "ALL_NEW",
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -100,12 +99,13 @@ def test_an_update_that_begins_with_a_take_back_needs_the_item(
     contributions: list[Any], exists: bool, guarded: bool
 ) -> None:
     condition = request(update(*contributions, exists=exists), HOUR)["ConditionExpression"]
-    assert ("attribute_exists(#n1)" in condition) is guarded
+    assert ("attribute_not_exists(#n2) OR #n0 = :v0" in condition) is not guarded
+    assert "#n0 = :v0)" in condition
 
 
 def test_a_batch_that_nets_to_nothing_is_still_written_for_its_watermark() -> None:
     found = request(update((1, True, ADD), (2, False, TAKE)), HOUR)
-    assert found["ExpressionAttributeValues"][":v3"] == {"N": "0"}
+    assert found["ExpressionAttributeValues"][":v4"] == {"N": "0"}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,12 @@ def test_what_the_watermark_covers_is_dropped(absorbed: int | None, left: list[i
 def test_take_backs_fall_away_up_to_the_first_that_adds(adds: list[bool], left: list[int] | None) -> None:
     found = drop_take_backs(update(*((n, add, ADD if add else TAKE) for n, add in enumerate(adds))))
     assert (found and [number for number, _, _ in found.contributions]) == left
+
+
+def test_an_extreme_that_somebody_made_text_is_refused() -> None:
+    thing = update((1, True, (D(4), D(4), D(4))), declaration=Extremes._declaration)
+    with pytest.raises(BadValueError, match="the extreme kept so far: expected a number, came"):
+        request(thing, HOUR, {"Least": {"S": "x"}})
 
 
 def test_a_total_beyond_38_digits_is_refused_and_halves_tell_which_record_it_is() -> None:

@@ -109,7 +109,8 @@ def test_the_item_has_the_schema_of_the_guide_beside_its_watermark(engine: Memor
     Consumer(app, "MusicLibrary", engine)(event(record(1, new=download("a"))))
     (item,) = engine.scan(TableName="MusicLibrary")["Items"]
     lanes = [name for name in item if name.startswith("sf~")]
-    assert len(lanes) == 1
+    assert len(lanes) == 2
+    assert item["sf~"] == {"S": "monthly-downloads"}
     assert {name: value for name, value in item.items() if name not in lanes} == {
         "songID": {"S": "a"},
         "SK": {"S": "2018-01"},
@@ -313,14 +314,103 @@ def test_watermarks_that_no_redelivery_needs_are_removed_by_later_writes(engine:
         consumer(event(record(1, new=download("a")), shardId=f"shardId-{shard}"))
         now[0] += 12 * 3600
     (item,) = engine.scan(TableName="MusicLibrary")["Items"]
-    assert sum(name.startswith("sf~") for name in item) == 6
+    assert sum(name.startswith("sf~") for name in item) == 7
     now[0] += 48 * 3600
     consumer(event(record(2, new=download("a")), shardId="shardId-5"))
     (item,) = engine.scan(TableName="MusicLibrary")["Items"]
-    lanes = [value["S"] for name, value in item.items() if name.startswith("sf~")]
+    lanes = [value["S"] for name, value in item.items() if name.startswith("sf~") and name != "sf~"]
     assert len(lanes) == 1
     assert item["DownloadCount"] == {"N": "7"}
     assert lanes[0].endswith(f"@{hour_of(now[0])}")
+
+
+def test_what_counts_is_a_recount_of_the_items_when_a_bad_one_is_mended_and_deleted(engine: MemoryDynamoDB) -> None:
+    consumer = Consumer(app, "MusicLibrary", engine)
+    bad = {**download(), "Timestamp": {"S": "soon"}}
+    for number, (old, new, count) in enumerate(
+        [
+            (None, download(SK={"S": "download-2"}), 1),
+            (None, bad, 1),
+            (bad, download(), 2),
+            (download(), bad, 1),
+            (bad, None, 1),
+        ]
+    ):
+        response = consumer(event(record(number, old=old, new=new)))
+        assert response["streamfold"]["badRecords"] == (bad in (old, new))
+        found = MonthlyDownloads.get("a", "2018-01", client=engine)
+        assert found is not None
+        assert found["DownloadCount"] == count
+
+
+class OtherDownloads(Aggregation):
+    """The same items under another name, as after a renaming."""
+
+    name = "other-downloads"
+    source = MonthlyDownloads.source
+    where = MonthlyDownloads.where
+    group_by = "songID"
+    window = MonthlyDownloads.window
+    Downloads = Count()
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        ({"DownloadCount": {"N": "100"}}, "came one that Streamfold did not write"),
+        ({"sf~": {"S": "other-downloads"}}, "came one of 'other-downloads'"),
+    ],
+)
+@pytest.mark.parametrize("changes", [{"new": download()}, {"old": download()}])
+def test_an_item_that_is_not_the_aggregations_own_is_left_alone(
+    engine: MemoryDynamoDB, there: dict[str, Any], reason: str, changes: dict[str, Any]
+) -> None:
+    item = {"songID": {"S": "a"}, "SK": {"S": "2018-01"}, **there}
+    engine.put_item(TableName="MusicLibrary", Item=item)
+    good = record(2, new=download("b"))
+    response = Consumer(app, "MusicLibrary", engine)(event(record(1, **changes), good))
+    assert response["batchItemFailures"] == []
+    (bad,) = response["streamfold"]["bad"]
+    assert bad["sequenceNumber"] == "1"
+    assert bad["reason"].endswith(reason)
+    assert engine.get_item(TableName="MusicLibrary", Key={"songID": {"S": "a"}, "SK": {"S": "2018-01"}})["Item"] == item
+    assert MonthlyDownloads.get("a", "2018-01", client=engine) is None
+
+
+def test_a_renamed_aggregation_on_the_old_ones_items_fails_the_batch(engine: MemoryDynamoDB) -> None:
+    Consumer(app, "MusicLibrary", engine)(event(record(1, new=download())))
+    renamed = Consumer(App("music", [OtherDownloads]), "MusicLibrary", engine)
+    with pytest.raises(DeliveryError, match="came one of 'monthly-downloads'"):
+        renamed(event(record(2, new=download())))
+
+
+def test_items_of_an_app_that_is_not_this_one_never_count(engine: MemoryDynamoDB) -> None:
+    own = download(**{"sf~": {"S": "long-gone"}})
+    response = Consumer(app, "MusicLibrary", engine)(event(record(1, new=own), record(2, old=own)))
+    assert response["streamfold"]["updates"] == 0
+
+
+@pytest.mark.parametrize("weights", [["9e125", "9e125"], ["1e38", "0.5"]])
+def test_a_value_that_an_aggregate_cannot_take_is_set_aside_even_alone(weights: list[str]) -> None:
+    engine = engine_for(weights_app)
+    consumer = Consumer(weights_app, "MusicLibrary", engine)
+    for number, weight in enumerate(weights):
+        response = consumer(event(record(number, new=download(weight={"N": weight}))))
+    assert response["batchItemFailures"] == []
+    assert [bad["sequenceNumber"] for bad in response["streamfold"]["bad"]] == ["1"]
+    found = Weights.get("a", "all", client=engine)
+    assert found is not None
+    assert found["Items"] == 1
+
+
+@pytest.mark.parametrize("song", ["g" * 2030, "ü" * 1015])
+def test_a_group_fits_its_key_or_is_named(song: str) -> None:
+    engine = engine_for(weights_app)
+    consumer = Consumer(weights_app, "MusicLibrary", engine)
+    assert not consumer(event(record(1, new=download(song, weight={"N": "1"}))))["streamfold"]["bad"]
+    response = consumer(event(record(2, new=download(song + "g", weight={"N": "1"}))))
+    (bad,) = response["streamfold"]["bad"]
+    assert bad["reason"] == "group: expected at most 2030 bytes, came 2031"
 
 
 @pytest.mark.parametrize(
@@ -333,6 +423,13 @@ def test_watermarks_that_no_redelivery_needs_are_removed_by_later_writes(engine:
         (event({"eventSource": "aws:sqs", "body": "x"}), EventError, r"Records\[0\]: eventSourceARN: expected text"),
         (event({**record(1, new=download()), "eventSource": "aws:kinesis"}), EventError, "expected records of one DynamoDB stream"),
         (event(record(1, new=download()), {**record(2, new=download()), "eventSourceARN": "other"}), EventError, "expected records of one DynamoDB stream"),
+        (event({**record(1, new=download()), "eventSourceARN": 5}), EventError, "eventSourceARN: expected text, came 5|expected records of one DynamoDB stream"),
+        (event(record(1, new=download()), {**record(2, new=download()), "eventSourceARN": None}), EventError, r"expected records of one DynamoDB stream|Records\[1\]: eventSourceARN"),
+        (event({**record(1, new=download()), "eventSourceARN": "arn:aws:dynamodb:us-east-1:1:table/Other/stream/2018"}), ConfigurationError, "event: expected records of table 'MusicLibrary', came 'Other'"),
+        (event(record(1, new=download()), record("", new=download())), EventError, r"Records\[1\]: SequenceNumber: expected decimal digits, came ''"),  # type: ignore[arg-type]
+        (event(record(1, new=download()), record("abc", old=download(), new=download(note={"S": "x"}))), EventError, r"Records\[1\]: SequenceNumber: expected decimal digits, came 'abc'"),  # type: ignore[arg-type]
+        (event(record("٣", new=download())), EventError, "SequenceNumber: expected decimal digits"),  # type: ignore[arg-type]
+        (event(record(10**40, new=download())), EventError, "SequenceNumber: expected at most 40 digits, came 41"),
         (event({**record(1, new=download()), "eventName": "UPSERT"}), EventError, "eventName: expected INSERT, MODIFY or REMOVE, came 'UPSERT'"),
         (event({**record(1, new=download()), "dynamodb": 5}), EventError, r"Records\[0\]: dynamodb: expected a change, came 5"),
         ({**event(record(1, new=download())), "shardId": None}, ConfigurationError, "expected a shardId, came none: the event source mapping needs a tumbling window"),

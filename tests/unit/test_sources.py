@@ -373,11 +373,11 @@ def test_a_stream_record_that_is_whole_is_taken_as_it_is(write: Write) -> None:
         **numbered(made, "111"),
         "eventID": "1",
         "awsRegion": "eu-west-1",
-        "eventSourceARN": "arn:aws:dynamodb:x",
+        "eventSourceARN": "arn:aws:dynamodb:eu-west-1:123456789012:table/Users/stream/2018",
     }
     own["dynamodb"] |= {"ApproximateCreationDateTime": 1479499740.5, "SizeBytes": 7}
     (found,) = FileSource(write(json_lines(own)), USERS).records()
-    assert found == own
+    assert found == {**own, "eventSourceARN": made["eventSourceARN"]}
     assert type(found["dynamodb"]["ApproximateCreationDateTime"]) is float
 
 

@@ -196,6 +196,21 @@ def test_a_zones_own_clock_tells_the_hour(tz: str, text: str, hour: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("tz", "text", "hour"),
+    [
+        # Clocks that were put forward at a minute past the hour, to where the next hour had begun.
+        ("Antarctica/Casey", "2020-10-04T03:30:00+11:00", "2020-10-04T03"),  # from 0:01 to 3:01
+        ("America/St_Johns", "1987-04-05T04:00:00Z", "1987-04-05T01"),  # from 0:01 to 1:01
+        ("Asia/Gaza", "2010-03-26T22:30:00Z", "2010-03-27T01"),  # from 0:01 to 1:01
+    ],
+)
+def test_an_hour_that_began_late_may_be_read_by_its_label(tz: str, text: str, hour: str) -> None:
+    window = Hourly("t", tz=tz)
+    assert label(window, {"S": text}) == hour
+    assert window.label(hour) == hour
+
+
+@pytest.mark.parametrize(
     ("tz", "text", "day"),
     [
         (BERLIN, "2018-01-31T23:30:00Z", "2018-02-01"),
