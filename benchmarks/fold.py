@@ -11,6 +11,7 @@ from benchmarks.events import LARGEST_BATCH, event_of
 from framework.decode import decode
 from framework.fold import Folded, compile_fold
 from framework.report import StreamProcessor
+from framework.runtime import route
 from handlers.app import app
 
 __all__ = ["fold_speed"]
@@ -41,7 +42,7 @@ def fold_speed(*, records: int = LARGEST_BATCH, runs: int = 15) -> dict[str, flo
         batch = decode(event)
         folded, fold = start()
         processor = StreamProcessor(lambda: None)
-        with processor(batch.records, fold):
+        with processor(batch.records, route(batch, [fold])):
             processor.process()
         return folded
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -208,6 +207,8 @@ class _Checker:
             if isinstance(value, type) and issubclass(value, Measure):
                 raise self.wrong(name, f"a measure such as {value.__name__}(...)", _Text(f"the class {value.__name__}"))
             if isinstance(value, Condition | Window | Index | Table):
+                import difflib
+
                 close = difflib.get_close_matches(name, Aggregation.__annotations__, 1)
                 hint = f" (did you mean {close[0]!r}?)" if close else ""
                 raise self.wrong(name, f"a field that an aggregation has{hint}", value)

@@ -178,7 +178,16 @@ class BeginsWith(Condition):
         name, prefix = top_level(self.path), self.prefix.comparable()
         # Missing text reads as "" here, which begins with no prefix but the empty one.
         if name is not None and self.prefix.type == "S" and prefix:
-            return lambda image: image.get(name, ABSENT).get("S", "").startswith(prefix)
+
+            def begins(image: Image) -> bool:
+                # The commonest condition. In this form it takes half the time of `get` with defaults.
+                try:
+                    text: str = image[name]["S"]
+                except KeyError:
+                    return False
+                return text.startswith(prefix)
+
+            return begins
         return on_value(self.path, typed(self.prefix.type, lambda value: value.startswith(prefix)))
 
     def _text(self) -> str:

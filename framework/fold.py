@@ -84,12 +84,6 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
         folded = Folded(declaration)
         buckets = folded.buckets
 
-        def insert(record: Record) -> None:
-            change = record["dynamodb"]
-            new = share(change["NewImage"])
-            if new is not None:
-                buckets[new[0]].append((change["SequenceNumber"], True, new[1]))
-
         def change_or_remove(record: Record, name: str) -> None:
             change = record["dynamodb"]
             sequence, reasons = change["SequenceNumber"], []
@@ -118,7 +112,10 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
             try:
                 name = record["eventName"]
                 if name == "INSERT":
-                    insert(record)
+                    change = record["dynamodb"]
+                    new = share(change["NewImage"])
+                    if new is not None:
+                        buckets[new[0]].append((change["SequenceNumber"], True, new[1]))
                 elif name in ("MODIFY", "REMOVE"):
                     if edits_count and not (keep_expired and name == "REMOVE" and is_expiry(record)):
                         change_or_remove(record, name)
@@ -196,8 +193,10 @@ def _group_reader(path: str, declaration: Declaration) -> Callable[[Image], str]
 
     def read_text(image: Image) -> str:
         # Nearly every group is text at the top of the item, and each record asks: no call is made for it.
-        value = image.get(name)
-        text: str | None = None if value is None else value.get("S")
+        try:
+            text: str = image[name]["S"]
+        except KeyError:
+            return read(image)
         # A character has at most 4 bytes.
         return text if text and len(text) <= short else read(image)
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from framework.codec import AttributeValue, Image, number, number_text
 from framework.declaration import Declaration
-from framework.errors import BadValueError, shortened
+from framework.decode import is_sequence_number
+from framework.errors import BadValueError, EventError, shortened
 from framework.fold import Bucket, Folded, Values
 from framework.lanes import MARK, bound, position, stale, watermark
 from framework.measures import Kind, Number, combine
@@ -112,6 +113,9 @@ def plan(folded: Folded, lane: str, partition: int) -> list[Update]:
 
 def _in_order(bucket: Bucket) -> tuple[tuple[int, bool, Values], ...]:
     """Contributions by rising sequence number, each once: a batch in order is the rule, but not relied on."""
+    for sequence, _, _ in bucket:
+        if not is_sequence_number(sequence):
+            raise EventError(f"event: SequenceNumber: expected 1 to 40 decimal digits as text, came {sequence!r}")
     found = [(int(sequence), opens, values) for sequence, opens, values in bucket]
     if all(a[0] < b[0] for a, b in pairwise(found)):
         return tuple(found)

@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType
 from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import DynamoDBRecord
 
-from framework.decode import Record
+from framework.decode import Record, by_number
 
 __all__ = ["StreamProcessor"]
 
@@ -54,4 +54,4 @@ class StreamProcessor(BatchProcessor):
         super()._clean()  # type: ignore[no-untyped-call]
 
     def _at(self, sequence: int) -> Record:
-        return next(r for r in self.records if int(r["dynamodb"]["SequenceNumber"]) == sequence)
+        return by_number(self.records)[sequence]

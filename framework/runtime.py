@@ -28,15 +28,15 @@ from zlib import crc32
 
 from framework.app import App, load_app
 from framework.client import CONNECTIONS, dynamodb
-from framework.decode import Batch, Record, decode, key_text
+from framework.decode import SOURCE, Batch, Record, by_number, decode, explain, key_text
 from framework.deliver import Delivery, Outcome
-from framework.errors import ConfigurationError, DeliveryError
+from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
 from framework.fold import BadRecord, Fold, Folded, compile_fold
 from framework.lanes import lane_attribute
 from framework.plan import Update, plan
 from framework.report import StreamProcessor
 
-__all__ = ["Consumer", "handler"]
+__all__ = ["Consumer", "handler", "route"]
 
 _log = logging.getLogger("streamfold")
 
@@ -121,8 +121,11 @@ class Consumer:
             return min(failed, default=None)
 
         processor = StreamProcessor(close)
-        with processor(batch.records, _route([fold for _, fold in started])):
-            processor.process()
+        try:
+            with processor(batch.records, route(batch, [fold for _, fold in started])):
+                processor.process()
+        except (EventError, ConfigurationError) as error:
+            explain(batch.records, error)  # only here is it known which of the records it is
         return {**processor.response(), "state": {}, "streamfold": _account(batch, folded, outcomes)}
 
 
@@ -140,15 +143,23 @@ def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
         )
 
 
-def _route(folds: list[Fold]) -> Fold:
-    if len(folds) == 1:
-        return folds[0]
+def route(batch: Batch, folds: list[Fold]) -> Fold:
+    """Give each record to all folds, if it is of the batch's stream."""
+    stream, source = batch.stream_arn, SOURCE
+    first, *rest = folds
 
-    def route(record: Record) -> None:
-        for fold in folds:
+    def route_one(record: Record) -> None:
+        try:
+            if record["eventSourceARN"] != stream or record["eventSource"] != source:
+                came = shortened(f"{record['eventSource']} {record['eventSourceARN']}")
+                raise EventError(f"event: expected records of one DynamoDB stream, came one of {came} among {stream}")
+        except (KeyError, TypeError):
+            explain([record])
+        first(record)
+        for fold in rest:
             fold(record)
 
-    return route
+    return route_one
 
 
 def _plan(folded: list[Folded], batch: Batch) -> list[Update]:
@@ -193,7 +204,7 @@ def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dic
 
 
 def _rejected(batch: Batch, outcomes: list[Outcome]) -> list[BadRecord]:
-    records = {int(record["dynamodb"]["SequenceNumber"]): record for record in batch.records}
+    records = by_number(batch.records)
     return [
         BadRecord(
             outcome.update.declaration.name,

@@ -172,6 +172,8 @@ class _Calendar(Window):
 class _Days(_Calendar):
     """A window of whole days of the calendar."""
 
+    digits: ClassVar[int] = 0  # of a day's ISO text that are its label; 0 where the label is no part of it
+
     @staticmethod
     @abstractmethod
     def _of(day: date) -> str:
@@ -187,22 +189,20 @@ class _Days(_Calendar):
         if self.tz != "UTC" or name is None:
             return _Calendar.compile(self)
         # The hot path of the product: text in UTC, at the top of the item. No call in Python is made for it.
-        label_of, labels = self._label_of(), _Labels(self._of)
+        label_of, labels, digits = self._label_of(), _Labels(self._of), self.digits
         forms, zeros, parsed, utc = UTC_FORMS, ZEROS, datetime.fromisoformat, UTC
 
         def label(image: Image) -> str:
-            value = image.get(name)
-            text = None if value is None else value.get("S")
-            if text is not None:
-                try:
-                    if text.encode().translate(zeros) in forms:
-                        moment = parsed(text)
-                        zone = moment.tzinfo
-                        if zone is None or zone is utc:
-                            return labels[moment.date()]
-                except (AttributeError, ValueError):
-                    pass  # what is wrong with it, the careful way says
-            return label_of(value)
+            try:
+                text: str = image[name]["S"]
+                if text.encode().translate(zeros) in forms:
+                    moment = parsed(text)
+                    zone = moment.tzinfo
+                    if zone is None or zone is utc:
+                        return text[:digits] if digits else labels[moment.date()]
+            except (KeyError, AttributeError, ValueError):
+                pass  # what is wrong with it, the careful way says
+            return label_of(image.get(name))
 
         return label
 
@@ -254,6 +254,7 @@ class Daily(_Days):
     __slots__ = ()
     form = "day"
     rest = ""
+    digits = 10
 
     @staticmethod
     def _of(day: date) -> str:
@@ -279,6 +280,7 @@ class Monthly(_Days):
     __slots__ = ()
     form = "month"
     rest = "-01"
+    digits = 7
 
     @staticmethod
     def _of(day: date) -> str:
@@ -291,6 +293,7 @@ class Yearly(_Days):
     __slots__ = ()
     form = "year"
     rest = "-01-01"
+    digits = 4
 
     @staticmethod
     def _of(day: date) -> str:

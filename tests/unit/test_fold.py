@@ -211,7 +211,7 @@ def test_own_writes_never_count_even_where_the_condition_lets_them_through() -> 
         ({"NewImage": None}, ConfigurationError, "NewImage: expected in a INSERT record, came none: the stream needs the view type NEW_AND_OLD_IMAGES"),
         ({"NewImage": "text"}, EventError, r"Records\[0\]: NewImage: expected an item, came 'text'"),
         ({"NewImage": {"SK": "download-1"}}, EventError, r"Records\[0\]: NewImage: .*'SK'"),
-        ({"SequenceNumber": None}, EventError, "SequenceNumber: expected decimal digits, came None"),
+        ({"SequenceNumber": None}, EventError, "SequenceNumber: expected 1 to 40 decimal digits as text, came None"),
     ],
 )  # fmt: skip
 def test_a_malformed_record_is_an_error_of_the_event(

@@ -421,15 +421,14 @@ def test_a_group_fits_its_key_or_is_named(song: str) -> None:
         ({"Records": "x"}, EventError, "expected a DynamoDB stream event"),
         ({"Records": [5], "shardId": "s"}, EventError, r"event: Records\[0\]: expected a stream record, came 5"),
         (event({"eventSource": "aws:sqs", "body": "x"}), EventError, r"Records\[0\]: eventSourceARN: expected text"),
-        (event({**record(1, new=download()), "eventSource": "aws:kinesis"}), EventError, "expected records of one DynamoDB stream"),
+        (event({**record(1, new=download()), "eventSource": "aws:kinesis"}), EventError, "expected records of a DynamoDB stream, came 'aws:kinesis arn"),
         (event(record(1, new=download()), {**record(2, new=download()), "eventSourceARN": "other"}), EventError, "expected records of one DynamoDB stream"),
-        (event({**record(1, new=download()), "eventSourceARN": 5}), EventError, "eventSourceARN: expected text, came 5|expected records of one DynamoDB stream"),
-        (event(record(1, new=download()), {**record(2, new=download()), "eventSourceARN": None}), EventError, r"expected records of one DynamoDB stream|Records\[1\]: eventSourceARN"),
+        (event({**record(1, new=download()), "eventSourceARN": 5}), EventError, "expected records of a DynamoDB stream, came 'aws:dynamodb 5'"),
+        (event(record(1, new=download()), {**record(2, new=download()), "eventSourceARN": None}), EventError, r"Records\[1\]: eventSourceARN: expected text, came None"),
         (event({**record(1, new=download()), "eventSourceARN": "arn:aws:dynamodb:us-east-1:1:table/Other/stream/2018"}), ConfigurationError, "event: expected records of table 'MusicLibrary', came 'Other'"),
-        (event(record(1, new=download()), record("", new=download())), EventError, r"Records\[1\]: SequenceNumber: expected decimal digits, came ''"),  # type: ignore[arg-type]
-        (event(record(1, new=download()), record("abc", old=download(), new=download(note={"S": "x"}))), EventError, r"Records\[1\]: SequenceNumber: expected decimal digits, came 'abc'"),  # type: ignore[arg-type]
-        (event(record("٣", new=download())), EventError, "SequenceNumber: expected decimal digits"),  # type: ignore[arg-type]
-        (event(record(10**40, new=download())), EventError, "SequenceNumber: expected at most 40 digits, came 41"),
+        (event(record(1, new=download()), record("", new=download())), EventError, r"Records\[1\]: SequenceNumber: expected 1 to 40 decimal digits as text, came ''"),  # type: ignore[arg-type]
+        (event(record("٣", new=download())), EventError, "SequenceNumber: expected 1 to 40 decimal digits"),  # type: ignore[arg-type]
+        (event(record(10**40, new=download())), EventError, "SequenceNumber: expected 1 to 40 decimal digits"),
         (event({**record(1, new=download()), "eventName": "UPSERT"}), EventError, "eventName: expected INSERT, MODIFY or REMOVE, came 'UPSERT'"),
         (event({**record(1, new=download()), "dynamodb": 5}), EventError, r"Records\[0\]: dynamodb: expected a change, came 5"),
         ({**event(record(1, new=download())), "shardId": None}, ConfigurationError, "expected a shardId, came none: the event source mapping needs a tumbling window"),
