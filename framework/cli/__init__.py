@@ -6,10 +6,10 @@ import argparse
 import io
 import os
 import sys
+from importlib.metadata import version
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from framework.cli import demo, local, show, top
 from framework.errors import StreamfoldError
 
 __all__ = ["main"]
@@ -25,7 +25,19 @@ def main(argv: list[str] | None = None) -> int:
         The exit code: 0; 1 for an error, told in one sentence; 3 where records could not be counted; 130 when
         interrupted. Wrong usage ends in 2, by argparse.
     """
-    parser = argparse.ArgumentParser(prog="streamfold", description="Derived data kept right, exactly once.")
+    try:
+        from framework.cli import demo, local, show, top
+    except ModuleNotFoundError as error:  # the function in Lambda has neither moto nor rich
+        print(
+            f"streamfold: expected the extra 'local' (pip install 'streamfold[local]'), came: {error}", file=sys.stderr
+        )
+        return 1
+    parser = argparse.ArgumentParser(
+        prog="streamfold",
+        description="Derived data kept right, exactly once.",
+        epilog="Exit codes: 0; 1 error; 2 wrong usage; 3 some records could not be counted; 130 interrupted.",
+    )
+    parser.add_argument("--version", action="version", version=f"streamfold {version('streamfold')}")
     commands = parser.add_subparsers(dest="command", required=True)
     for module in (demo, local, top):
         module.add_to(commands)

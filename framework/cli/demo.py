@@ -26,7 +26,7 @@ Totals = dict[tuple[str, str], dict[str, Decimal]]
 def add_to(commands: Any) -> None:
     """Add the subcommand."""
     parser = commands.add_parser("demo", help="count real flights on an embedded DynamoDB, exactly once")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one line of JSON with what came out")
     parser.set_defaults(run=run)
 
 

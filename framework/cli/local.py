@@ -25,7 +25,13 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--app", required=True, metavar="MODULE:APP", help="such as handlers.app:app")
     parser.add_argument("--events", required=True, metavar="FILE", help="JSON lines, DynamoDB JSON or CSV; gzip or not")
     parser.add_argument("--table", help="the file's table, where the app reads several")
-    parser.add_argument("--batch-size", type=int, default=1000, metavar="N", help="records of an invocation")
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="most records of an invocation, up to 10000: the more, the fewer writes (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON for each aggregate, then the cost")
     parser.set_defaults(run=run)
 

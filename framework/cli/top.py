@@ -18,13 +18,15 @@ __all__ = ["add_to"]
 def add_to(commands: Any) -> None:
     """Add the subcommand."""
     parser = commands.add_parser("top", help="show the greatest aggregates of a window")
-    parser.add_argument("--app", required=True, metavar="MODULE:APP")
+    parser.add_argument("--app", required=True, metavar="MODULE:APP", help="such as handlers.app:app")
     parser.add_argument("aggregation", metavar="AGGREGATION", help="its name, such as monthly-downloads")
     parser.add_argument("window", metavar="WINDOW", help="its label, such as 2018-01")
-    parser.add_argument("-n", type=int, default=10)
-    parser.add_argument("--events", metavar="FILE", help="run this file on this machine first, and read that")
+    parser.add_argument("-n", type=int, default=10, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--events", metavar="FILE", help="run this file on this machine and read that; else the table in AWS is read"
+    )
     parser.add_argument("--table", help="the file's table, where the app reads several")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each aggregate")
     parser.set_defaults(run=run)
 
 
