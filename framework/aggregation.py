@@ -63,12 +63,14 @@ class Aggregation:
     changes: ClassVar[Changes] = "all"
     sk_prefix: ClassVar[str] = ""
 
+    # As declared, and with the tables' names in the account (`load_app`).
+    _declared: ClassVar[Declaration]
     _declaration: ClassVar[Declaration]
 
     def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
         if not abstract:
-            cls._declaration = _Checker(cls).declaration()
+            cls._declared = cls._declaration = _Checker(cls).declaration()
 
     @classmethod
     def get(cls, group: object, window: str | date, *, client: Any = None) -> Aggregate | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 from collections.abc import Iterable
 
 from framework.aggregation import NAME, NAME_RULE, Aggregation
@@ -136,8 +138,11 @@ class App:
 def load_app(path: str) -> App:
     """The app that a text such as `"handlers.app:app"` names: a module, a colon and a variable in it.
 
+    Where the environment has `STREAMFOLD_NAMES`, a JSON object from declared table names to those in the account, the
+    app's aggregations read and write these.
+
     Raises:
-        ConfigurationError: There is no such module or variable, or it is no `App`.
+        ConfigurationError: There is no such module or variable, or it is no `App`; or the names are no JSON object.
         DeclarationError: The module declares something wrongly.
     """
     module_name, colon, variable = path.partition(":")
@@ -153,4 +158,19 @@ def load_app(path: str) -> App:
     app = getattr(module, variable, None)
     if not isinstance(app, App):
         raise ConfigurationError(f"app {path!r}: expected {variable!r} to be an App, came {shortened(app)}")
+    names = _names(os.environ.get("STREAMFOLD_NAMES") or "{}")
+    for cls in app.aggregations:
+        cls._declaration = cls._declared.named(names)
     return app
+
+
+def _names(text: str) -> dict[str, str]:
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ConfigurationError(
+            f"environment: STREAMFOLD_NAMES: expected a JSON object of table names, came {shortened(text)}"
+        )
+    return names

@@ -244,18 +244,20 @@ class _Junction(Condition):
         return f" {self.sign} ".join(_wrapped(part, repr(part)) for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class And(_Junction):
     """`a & b & c`: all of them."""
+
+    __slots__ = ()
 
     sign = "&"
     word = "and"
     decisive = False
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class Or(_Junction):
     """`a | b | c`: at least one of them."""
+
+    __slots__ = ()
 
     sign = "|"
     word = "or"

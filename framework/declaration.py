@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -83,6 +83,11 @@ class Declaration:
     on_expiry: OnExpiry
     changes: Changes
     sk_prefix: str
+
+    def named(self, names: Mapping[str, str]) -> Declaration:
+        """The declaration with other table names, where `names` has them."""
+        source, target = (replace(t, name=names.get(t.name, t.name)) for t in (self.source, self.target))
+        return replace(self, source=source, target=target)
 
     @property
     def several(self) -> bool:

@@ -89,18 +89,20 @@ class _OfAttribute(Measure):
             raise DeclarationError(f"{type(self).__name__}: of: expected an attribute name, came {shortened(self.of)}")
 
 
-@dataclass(frozen=True, slots=True)
 class Sum(_OfAttribute):
     """The exact sum of a number."""
+
+    __slots__ = ()
 
     def slots(self, name: str) -> tuple[Slot, ...]:
         """See `Measure.slots`."""
         return (Slot(name, "add", self.of),)
 
 
-@dataclass(frozen=True, slots=True)
 class Average(_OfAttribute):
     """The mean of a number, kept as `<name>Sum` and `<name>Count` so that it can be taken back exactly."""
+
+    __slots__ = ()
 
     def slots(self, name: str) -> tuple[Slot, ...]:
         """See `Measure.slots`."""
@@ -114,18 +116,20 @@ class Average(_OfAttribute):
         return _DIGITS_38.divide(Decimal(total), Decimal(count))
 
 
-@dataclass(frozen=True, slots=True)
 class Min(_OfAttribute):
     """The least value seen. It cannot take back, so it needs `changes = "inserts"`."""
+
+    __slots__ = ()
 
     def slots(self, name: str) -> tuple[Slot, ...]:
         """See `Measure.slots`."""
         return (Slot(name, "least", self.of),)
 
 
-@dataclass(frozen=True, slots=True)
 class Max(_OfAttribute):
     """The greatest value seen. It cannot take back, so it needs `changes = "inserts"`."""
+
+    __slots__ = ()
 
     def slots(self, name: str) -> tuple[Slot, ...]:
         """See `Measure.slots`."""

@@ -33,6 +33,7 @@ from framework.deliver import Delivery, Outcome
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
 from framework.fold import BadRecord, Fold, Folded, compile_fold
 from framework.lanes import lane_attribute
+from framework.metrics import emit
 from framework.plan import Update, plan
 from framework.report import StreamProcessor
 
@@ -50,7 +51,10 @@ _MOST_LOGGED = 20
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Lambda's entry. `STREAMFOLD_APP` names the app (`handlers.app:app`), `STREAMFOLD_TABLE` the source table.
+    """Lambda's entry.
+
+    `STREAMFOLD_APP` names the app (`handlers.app:app`), `STREAMFOLD_TABLE` the source table, and `STREAMFOLD_NAMES`,
+    where tables have other names in the account than in the declarations, those names (see `load_app`).
 
     Args:
         event: A batch of a DynamoDB stream, from a mapping with a tumbling window.
@@ -64,7 +68,9 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         EventError: The event is not one of a DynamoDB stream.
         ConfigurationError: The environment or the mapping does not fit the app.
     """
-    return _consumer()(event, context)
+    response = _consumer()(event, context)
+    emit(response["streamfold"], getattr(context, "function_name", "local"))
+    return response
 
 
 @functools.cache

@@ -471,7 +471,7 @@ def test_utc_needs_no_time_zone_database(monkeypatch: pytest.MonkeyPatch) -> Non
     def missing(name: str) -> ZoneInfo:
         raise KeyError(name)
 
-    monkeypatch.setattr("framework.moments.ZoneInfo", missing)
+    monkeypatch.setattr("zoneinfo.ZoneInfo", missing)
     assert label(Hourly("t"), {"S": "2018-01-31T06:00:00+01:00"}) == "2018-01-31T05"
     with pytest.raises(DeclarationError, match="install tzdata"):
         Hourly("t", tz=BERLIN)

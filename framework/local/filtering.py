@@ -1,0 +1,127 @@
+"""Lambda's filter language, to tell on this machine which records a mapping would send.
+
+    {"eventName": ["INSERT"], "dynamodb": {"NewImage": {"kind": {"S": ["download", {"prefix": "down"}]}}}}
+
+The keys of an object are ANDed, the matchers of an array are ORed. Only leaves are matched: text, numbers, booleans
+and nulls. What is not a leaf does not exist, an object or an empty array as little as a key that is missing. An array
+in the record matches if one of its elements does; what is below two different elements is not taken together.
+
+What the language has beyond that (`$or`, `equals-ignore-case`, `wildcard`, `cidr`, `anything-but` with a matcher)
+raises `ValueError`, so that no answer is taken for one that Lambda would give.
+
+AWS facts: Lambda developer guide, "Control which events Lambda sends to your function" (filter rule syntax) and "Using
+event filtering with a DynamoDB event source"; EventBridge user guide, "Comparison operators for use in event patterns"
+(exists on leaves only, arrays, numeric ranges). Where the guides are silent: aws/event-ruler, README and RuleCompiler.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+__all__ = ["matches", "passes"]
+
+_Number = int | float | Decimal
+
+_COMPARE: dict[object, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def passes(patterns: Iterable[Mapping[str, Any]], record: Mapping[str, Any]) -> bool:
+    """Whether a mapping with these patterns sends the record; one without patterns sends every record.
+
+    Raises:
+        ValueError: A pattern that Lambda would refuse, or that says what this evaluator does not know.
+    """
+    answers = [matches(pattern, record) for pattern in patterns]
+    return any(answers) or not answers
+
+
+def matches(pattern: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    """Whether a record matches a pattern.
+
+    Raises:
+        ValueError: Lambda would refuse the pattern, or it says what this evaluator does not know.
+    """
+    return _holds(pattern, [record], "pattern")
+
+
+def _holds(rule: Any, found: list[Any], at: str) -> bool:
+    """Whether what is found at one place, with arrays opened, fulfils what the pattern says there."""
+    # Everything is looked at, even if the answer is clear: a wrong pattern is wrong whatever the record.
+    if isinstance(rule, dict) and rule:
+        objects = [value for value in found if isinstance(value, dict)] or [{}]
+        rows = [[_holds(rule[key], _opened(each, key), f"{at}.{key}") for key in rule] for each in objects]
+        return any(map(all, rows))
+    if isinstance(rule, list) and rule:
+        leaves = [value for value in found if not isinstance(value, dict)]
+        answers = [_matches(matcher, leaves, at) for matcher in rule]
+        return True in answers
+    raise ValueError(f"{at}: expected an object or an array, neither of them empty, came {rule!r}")
+
+
+def _opened(value: dict[str, Any], key: str) -> list[Any]:
+    """What is under a key: nothing, one value, or the elements of an array."""
+    waiting, found = [value[key]] if key in value else [], []
+    while waiting:
+        each = waiting.pop(0)
+        if isinstance(each, list):
+            waiting = each + waiting
+        else:
+            found.append(each)
+    return found
+
+
+def _matches(matcher: Any, leaves: list[Any], at: str) -> bool:
+    match matcher:
+        case None | str() | bool() | int() | float() | Decimal():
+            return any(_same(matcher, leaf) for leaf in leaves)
+        case {"exists": bool(expected), **rest} if not rest:
+            return bool(leaves) is expected
+        case {"prefix": str(prefix), **rest} if not rest:
+            return any(isinstance(leaf, str) and leaf.startswith(prefix) for leaf in leaves)
+        case {"suffix": str(suffix), **rest} if not rest:
+            return any(isinstance(leaf, str) and leaf.endswith(suffix) for leaf in leaves)
+        case {"anything-but": excluded, **rest} if not rest:
+            values = _alike(excluded, at)
+            return any(not any(_same(value, leaf) for value in values) for leaf in leaves)
+        case {"numeric": list(bounds), **rest} if not rest:
+            tests = _bounds(bounds, at)
+            return any(_is_number(leaf) and all(compare(leaf, bound) for compare, bound in tests) for leaf in leaves)
+    raise ValueError(
+        f"{at}: expected a literal or one of prefix, suffix, anything-but, exists, numeric, came {matcher!r}"
+    )
+
+
+def _alike(excluded: Any, at: str) -> list[Any]:
+    """The values that `anything-but` excludes: text only, or numbers only."""
+    values = excluded if isinstance(excluded, list) else [excluded]
+    if values and (all(isinstance(value, str) for value in values) or all(map(_is_number, values))):
+        return values
+    raise ValueError(f"{at}: anything-but: expected texts or numbers, came {excluded!r}")
+
+
+def _bounds(bounds: list[Any], at: str) -> list[tuple[Callable[[Any, Any], bool], _Number]]:
+    """The one or two comparisons of `numeric`."""
+    signs, numbers = bounds[::2], bounds[1::2]
+    if len(bounds) not in (2, 4) or not all(map(_is_number, numbers)) or not all(sign in _COMPARE for sign in signs):
+        raise ValueError(f'{at}: numeric: expected bounds such as [">", 0, "<=", 5], came {bounds!r}')
+    return [(_COMPARE[sign], bound) for sign, bound in zip(signs, numbers, strict=True)]
+
+
+def _same(literal: Any, leaf: Any) -> bool:
+    """Whether two leaves are equal as JSON has it: `true` is not 1, and 1 is 1.0."""
+    if _is_number(literal) or _is_number(leaf):
+        return _is_number(literal) and _is_number(leaf) and bool(literal == leaf)
+    return type(literal) is type(leaf) and bool(literal == leaf)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, _Number) and not isinstance(value, bool)

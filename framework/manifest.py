@@ -1,0 +1,116 @@
+"""The manifest: what an app needs in an account, as plain data made from its declarations. Pure.
+
+Infrastructure and the engine on a developer's machine are both made from it, so that they cannot differ.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from framework.app import App
+from framework.declaration import Declaration
+from framework.filters import compile_filters
+from framework.tables import Table
+
+__all__ = ["ConsumerManifest", "IndexManifest", "Key", "Manifest", "TableManifest", "manifest"]
+
+
+class Key(TypedDict):
+    """A key attribute and its type: `"S"`, `"N"` or `"B"`."""
+
+    name: str
+    type: str
+
+
+class IndexManifest(TypedDict):
+    """A global secondary index: its keys, and the attributes that it holds beside the keys."""
+
+    pk: Key
+    sk: Key
+    include: list[str]
+
+
+class TableManifest(TypedDict):
+    """A table: its keys, its time to live, whether a consumer reads its stream, and its indexes by name."""
+
+    pk: Key
+    sk: Key | None
+    ttl: str | None
+    stream: bool
+    indexes: dict[str, IndexManifest]
+
+
+class ConsumerManifest(TypedDict):
+    """The consumer of one table's stream.
+
+    Its handlers by name; the mapping's filter patterns, as text; in which way they let through more than is needed;
+    and for each table that it writes to, the API actions.
+    """
+
+    handlers: list[str]
+    filters: list[str]
+    warnings: list[str]
+    grants: dict[str, list[str]]
+
+
+class Manifest(TypedDict):
+    """An app: its tables and its consumers, each by the table's name."""
+
+    name: str
+    tables: dict[str, TableManifest]
+    consumers: dict[str, ConsumerManifest]
+
+
+def manifest(app: App) -> Manifest:
+    """The manifest of an app: values of JSON only, in the order of the declarations.
+
+    Raises:
+        DeclarationError: A condition that no item can meet.
+    """
+    sources = dict.fromkeys(declaration.source.name for declaration in app.declarations)
+    return {
+        "name": app.name,
+        "tables": {table.name: _table(app, table) for table in app.tables},
+        "consumers": {name: _consumer(app.sourced_from(name)) for name in sources},
+    }
+
+
+def _table(app: App, table: Table) -> TableManifest:
+    return {
+        "pk": {"name": table.pk, "type": table.pk_type},
+        "sk": None if table.sk is None else {"name": table.sk, "type": table.sk_type},
+        "ttl": table.ttl,
+        "stream": any(declaration.source.name == table.name for declaration in app.declarations),
+        "indexes": _indexes(app, table),
+    }
+
+
+def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
+    """A table's indexes. They hold the measures, never the watermarks, which would weigh on every write.
+
+    AWS facts: DynamoDB developer guide, "Using global secondary indexes", projections.
+    """
+    found: dict[str, IndexManifest] = {}
+    for declaration in app.written_to(table.name):
+        if (index := declaration.index) is not None:
+            pk, sk = Key(name=index.pk, type="S"), Key(name=index.sk, type="N")
+            kept = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})["include"]
+            attributes = (slot.attribute for slot in declaration.slots)
+            kept.extend(name for name in attributes if name != index.sk and name not in kept)
+    return found
+
+
+def _consumer(declarations: tuple[Declaration, ...]) -> ConsumerManifest:
+    filters = compile_filters(declarations)
+    grants: dict[str, list[str]] = {}
+    for declaration in declarations:
+        actions = grants.setdefault(declaration.target.name, [])
+        # A take-back looks whether a sibling of its item is there (`deliver.py`).
+        needed = ["UpdateItem"] if declaration.partitions == 1 else ["UpdateItem", "GetItem"]
+        actions.extend(action for action in needed if action not in actions)
+    return {
+        "handlers": [declaration.name for declaration in declarations],
+        "filters": list(filters.texts),
+        "warnings": list(filters.warnings),
+        "grants": grants,
+    }

@@ -1,0 +1,135 @@
+"""The manifest is plain data, and says what each consumer may do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from framework import Aggregation, AllTime, App, ConfigurationError, Count, Daily, Index, Sum, Table, attr
+from framework.app import load_app
+from framework.manifest import manifest
+from framework.metrics import emit
+from handlers.app import app as music
+from handlers.music_library import MonthlyDownloads
+
+orders = Table("Orders", pk="id", pk_type="N", ttl="expires")
+totals = Table("Totals", pk="key", sk="label")
+
+
+class Daily_(Aggregation):
+    name = "daily-orders"
+    source = orders
+    target = totals
+    where = attr("status").equals("paid")
+    group_by = "shop"
+    window = Daily("at")
+    Orders = Count()
+    Revenue = Sum("amount")
+    index = Index("ByDay", pk="Day", sk="Revenue")
+
+
+class Ever(Aggregation):
+    name = "orders-ever"
+    source = orders
+    target = totals
+    group_by = "shop"
+    window = AllTime()
+    partitions = 4
+    Orders = Count()
+
+
+class Labels(Aggregation):
+    name = "labels"
+    source = totals
+    target = Table("Labels", pk="key")
+    group_by = "label"
+    window = AllTime()
+    Totals = Count()
+
+
+shop = App("shop", [Daily_, Ever, Labels])
+
+
+@pytest.mark.parametrize("app", [music, shop])
+def test_a_manifest_is_values_of_json_only(app: App) -> None:
+    assert json.loads(json.dumps(manifest(app))) == manifest(app)
+
+
+def test_tables_have_their_keys_streams_and_indexes() -> None:
+    found = manifest(shop)["tables"]
+    assert list(found) == ["Orders", "Totals", "Labels"]
+    assert found["Orders"] == {
+        "pk": {"name": "id", "type": "N"},
+        "sk": None,
+        "ttl": "expires",
+        "stream": True,
+        "indexes": {},
+    }
+    assert found["Totals"] == {
+        "pk": {"name": "key", "type": "S"},
+        "sk": {"name": "label", "type": "S"},
+        "ttl": None,
+        "stream": True,
+        "indexes": {
+            "ByDay": {
+                "pk": {"name": "Day", "type": "S"},
+                "sk": {"name": "Revenue", "type": "N"},
+                "include": ["Orders"],
+            }
+        },
+    }
+    assert not found["Labels"]["stream"]
+
+
+def test_a_consumer_has_its_handlers_and_only_what_they_need() -> None:
+    found = manifest(shop)["consumers"]
+    assert {name: consumer["handlers"] for name, consumer in found.items()} == {
+        "Orders": ["daily-orders", "orders-ever"],
+        "Totals": ["labels"],
+    }
+    assert found["Orders"]["grants"] == {"Totals": ["UpdateItem", "GetItem"]}
+    assert found["Totals"]["grants"] == {"Labels": ["UpdateItem"]}
+    assert all(json.loads(text) for consumer in found.values() for text in consumer["filters"])
+
+
+def test_tables_may_have_other_names_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = MonthlyDownloads._declaration
+    monkeypatch.setenv("STREAMFOLD_NAMES", '{"MusicLibrary": "music-dev", "music-dev": "x"}')
+    monkeypatch.setattr(MonthlyDownloads, "_declaration", declared)
+    for _ in range(2):
+        (found,) = load_app("handlers.app:app").declarations
+    assert (found.source.name, found.target.name) == ("music-dev", "music-dev")
+    assert found.source.pk == declared.source.pk
+
+
+@pytest.mark.parametrize("text", ["x", "[]", '{"MusicLibrary": 5}'])
+def test_names_that_are_no_json_object_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMFOLD_NAMES", text)
+    with pytest.raises(ConfigurationError, match="STREAMFOLD_NAMES: expected a JSON object of table names, came"):
+        load_app("handlers.app:app")
+
+
+@pytest.mark.parametrize(
+    ("account", "expected"),
+    [
+        ({"badRecords": 0, "refusedTakeBacks": 0, "error": ""}, None),
+        ({"badRecords": 3, "refusedTakeBacks": 0, "error": ""}, {"BadRecords": [3], "RefusedTakeBacks": [0], "NotDone": [0]}),
+        ({"badRecords": 0, "refusedTakeBacks": 2, "error": "slow"}, {"BadRecords": [0], "RefusedTakeBacks": [2], "NotDone": [1]}),
+    ],
+)  # fmt: skip
+def test_what_went_wrong_is_measured_in_the_log_and_nothing_else_is(
+    account: dict[str, Any], expected: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emit(account, "consumer")
+    out = capsys.readouterr().out
+    if expected is None:
+        assert out == ""
+        return
+    found = json.loads(out)
+    assert found["Function"] == "consumer"
+    assert {name: found[name] for name in expected} == expected
+    (metrics,) = found["_aws"]["CloudWatchMetrics"]
+    assert metrics["Namespace"] == "Streamfold"
+    assert metrics["Dimensions"] == [["Function"]]
