@@ -6,6 +6,8 @@ ARGS   ?=
 
 BIN       := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+CDK       := node_modules/.installed
+MINISTACK := .venv-ministack/.installed
 TYPED     := $(wildcard framework handlers infra)
 
 # The audit tool lives apart from what it audits.
@@ -16,17 +18,20 @@ OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and "Streamfold ne
 	$(PYTHON) is %d.%d: name a newer one with make PYTHON=..." % sys.version_info[:2])
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tools' own notices are not this project's output.
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
+export CDK_DISABLE_CLI_TELEMETRY := 1
 
-.PHONY: help demo test check bench audit clean
+.PHONY: help demo test check synth deployed e2e bench audit clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## Count real flights on an embedded DynamoDB, exactly once
 	@$(BIN)/streamfold demo $(ARGS)
 
 test: $(INSTALLED) ## Run the tests (make test ARGS="-k lanes" runs some)
-	$(BIN)/pytest -n auto --ignore=tests/docs $(ARGS)
+	$(BIN)/pytest -n auto --ignore=tests/docs --ignore=tests/e2e $(ARGS)
 
 check: $(INSTALLED) ## Check style, types, architecture and every example in the docs
 	$(BIN)/ruff check .
@@ -34,6 +39,15 @@ check: $(INSTALLED) ## Check style, types, architecture and every example in the
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest tests/docs
+
+synth: $(INSTALLED) $(CDK) ## Make the CloudFormation template in cdk.out/, without credentials
+	@node_modules/.bin/cdk synth --quiet $(ARGS)
+
+deployed: $(INSTALLED) ## After a deployment: remember in deployed-indexes.json which indexes the tables have
+	@$(BIN)/python -m infra.indexes
+
+e2e: $(INSTALLED) $(CDK) $(MINISTACK) ## Deploy with the real CDK to an emulator and run what was deployed
+	$(BIN)/pytest tests/e2e $(ARGS)
 
 bench: $(INSTALLED) ## Measure speed and write cost beside the alternatives
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -46,7 +60,7 @@ audit: $(AUDIT)/bin/pip-audit ## Look the pinned versions up among known vulnera
 	@echo "$$(grep -c 'could not be audited' $(FINDINGS)) of $$(grep -c == constraints.txt) versions are unknown to the service"
 
 clean: ## Remove caches and build output; .venv stays
-	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist cdk.out *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name '.venv*' -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 # A stamp, so that a changed dependency renews the environment and nothing else does.
@@ -56,6 +70,17 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), once: this takes about a minute"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(CDK): package.json package-lock.json
+	@command -v npm >/dev/null || { echo "The CDK's command needs Node.js 20 or newer with npm, but there is no npm" >&2; exit 1; }
+	@npm ci --silent --no-audit --no-fund
+	@touch $@
+
+# The emulator pins another botocore than ours.
+$(MINISTACK): tests/e2e/ministack-requirements.txt
+	@$(PYTHON) -m venv .venv-ministack
+	@.venv-ministack/bin/python -m pip install --quiet -r tests/e2e/ministack-requirements.txt
 	@touch $@
 
 $(AUDIT)/bin/pip-audit:

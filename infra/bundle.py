@@ -1,0 +1,248 @@
+"""The Lambda function's bundle, made without Docker: our code and pinned wheels, the same bytes every time.
+
+Three parts, and nothing else:
+
+1. of `framework` the modules that the runtime entry can import, found in their source text;
+2. the `handlers`;
+3. Powertools and what it needs, as wheels for Lambda's platform at the versions of `constraints.txt`.
+
+boto3 is left out: Lambda's runtime has it (Lambda developer guide, "Working with .zip file archives for Python").
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable, Sequence
+from importlib.util import resolve_name
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
+
+from framework.errors import StreamfoldError, shortened
+
+__all__ = ["WHEELS", "BundleError", "build", "closure", "digest", "zipped"]
+
+# Powertools and what it requires, less what Lambda's runtime has.
+WHEELS = ("aws-lambda-powertools", "jmespath", "typing-extensions")
+
+_ENTRY = "framework.runtime"
+_PLATFORMS = {"arm64": "manylinux2014_aarch64", "x86_64": "manylinux2014_x86_64"}
+# The first moment that a zip file can hold.
+_TIME, _ZIP_TIME = 315532800, (1980, 1, 1, 0, 0, 0)
+_FILE, _FOLDER = 0o644, 0o755
+_DROPPED = {"__pycache__", "bin", "tests"}
+_is_licence = re.compile(r"(licen[cs]e|notice|copying|authors)", re.IGNORECASE).match
+_PIP_SECONDS = 600
+
+
+class BundleError(StreamfoldError):
+    """The bundle cannot be made from what is there."""
+
+
+def build(
+    root: Path, target: Path, *, python: str = "3.13", architecture: str = "arm64", wheels: Path | None = None
+) -> None:
+    """Make the bundle in a folder.
+
+    Args:
+        root: The repository, with `framework`, `handlers` and `constraints.txt`.
+        target: An empty folder, one to be made, or an earlier bundle, which is replaced.
+        python: The version of Lambda's Python.
+        architecture: The function's, as Lambda calls it: `arm64` or `x86_64`.
+        wheels: Where wheels are kept for builds without a network; by default `$XDG_CACHE_HOME/streamfold`.
+
+    Raises:
+        BundleError: A source or a pin is missing, pip fails, or the target has files.
+    """
+    if architecture not in _PLATFORMS:
+        raise BundleError(f"architecture: expected one of {', '.join(_PLATFORMS)}, came {architecture!r}")
+    there = next(target.iterdir(), None) if target.exists() else None
+    entry = target.joinpath(*_ENTRY.split(".")).with_suffix(".py")
+    if there and not (entry.is_file() and entry.stat().st_mtime == _TIME):
+        raise BundleError(f"{target}: expected an empty folder or an earlier bundle, came one with {there.name!r}")
+    handlers = [path for path in _files(root / "handlers") if path.suffix == ".py"]
+    if not handlers:
+        raise BundleError(f"{root / 'handlers'}: expected handlers, came no Python file")
+    ours = [*closure(root, _ENTRY).values(), *handlers]
+    platform = ["--platform", _PLATFORMS[architecture], "--python-version", python, "--implementation", "cp"]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = (wheels or caches / "streamfold") / f"{python}-{architecture}"
+    found = _wheels(_pins(root / "constraints.txt"), cache, platform)
+    with TemporaryDirectory() as scratch:
+        site = Path(scratch)
+        _pip("install", "--isolated", "--no-index", "--no-compile", "--target", scratch, *platform, *map(str, found))
+        theirs = [path for path in _files(site) if _is_kept(path.relative_to(site))]
+        shutil.rmtree(target, ignore_errors=True)
+        for base, paths in ((site, theirs), (root, ours)):
+            _copy(base, paths, target)
+    for path in (*target.rglob("*"), target):
+        path.chmod(_FOLDER if path.is_dir() else _FILE)
+        os.utime(path, (_TIME, _TIME))
+
+
+def closure(root: Path, start: str) -> dict[str, Path]:
+    """The modules of a package that can be imported, directly or not, once one of them is.
+
+    Found in the source text, so imports inside of functions count, and those for type checkers only do not.
+
+    Args:
+        root: The folder that the package is in.
+        start: The module's full name.
+
+    Returns:
+        Each module's file by its name.
+
+    Raises:
+        BundleError: A module is missing or is no Python.
+    """
+    package = start.partition(".")[0]
+    found: dict[str, Path] = {}
+    todo = [(start, "bundle")]
+    while todo:
+        name, wanted_by = todo.pop()
+        if name in found or name.partition(".")[0] != package:
+            continue
+        path = _source(root, name)
+        if path is None:
+            raise BundleError(f"{wanted_by}: expected a module {name!r} in {root}, came none")
+        found[name] = path
+        imports = _Imports(path, name if path.stem == "__init__" else name.rpartition(".")[0])
+        where = str(path.relative_to(root))
+        # Importing a module runs the packages above it first.
+        todo.append((name.rpartition(".")[0] or package, where))
+        todo.extend((wanted, where) for wanted in imports.modules)
+        todo.extend((member, where) for member in imports.members if _source(root, member))
+    return dict(sorted(found.items()))
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 over the relative paths and the contents of a folder's files."""
+    total = hashlib.sha256()
+    for path in _files(folder):
+        for part in (path.relative_to(folder).as_posix().encode(), path.read_bytes()):
+            # With its length first, so that no two folders run together to the same bytes.
+            total.update(len(part).to_bytes(8, "big") + part)
+    return total.hexdigest()
+
+
+def zipped(folder: Path) -> bytes:
+    """A folder's files as a zip file that depends on their paths and contents only."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path in _files(folder):
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _ZIP_TIME)
+            entry.create_system = 3  # Unix, whose modes the next line is about
+            entry.external_attr = (0o100000 | _FILE) << 16
+            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED, compresslevel=9)
+    return buffer.getvalue()
+
+
+class _Imports(ast.NodeVisitor):
+    """What a module imports.
+
+    Attributes:
+        modules: Full names of modules.
+        members: Full names of what is imported out of modules: modules too, or something in them.
+    """
+
+    def __init__(self, path: Path, package: str) -> None:
+        self.modules: list[str] = []
+        self.members: list[str] = []
+        self._package = package
+        try:
+            tree = ast.parse(path.read_bytes(), str(path))
+        except (SyntaxError, ValueError) as error:
+            raise BundleError(f"{path}: expected Python, came {error}") from error
+        self.visit(tree)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.modules.extend(alias.name for alias in node.names)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = node.module or ""
+        if node.level:
+            module = resolve_name("." * node.level + module, self._package)
+        self.modules.append(module)
+        self.members.extend(f"{module}.{alias.name}" for alias in node.names)
+
+    def visit_If(self, node: ast.If) -> None:
+        unseen = node.body if ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING") else []
+        for child in ast.iter_child_nodes(node):
+            if child not in unseen:
+                self.visit(child)
+
+
+def _source(root: Path, module: str) -> Path | None:
+    place = root.joinpath(*module.split("."))
+    choices = (place / "__init__.py", place.with_name(f"{place.name}.py"))
+    return next((path for path in choices if path.is_file()), None)
+
+
+def _pins(constraints: Path) -> dict[str, str]:
+    """The version of each wheel."""
+    text = constraints.read_text() if constraints.is_file() else ""
+    lines = re.findall(r"^([\w.-]+)==([^\s;#]+)", text, re.MULTILINE)
+    pins = {name.lower().replace("_", "-"): version for name, version in lines}
+    for name in WHEELS:
+        if not pins.get(name):
+            raise BundleError(f"{constraints}: expected a line {name}==VERSION, came none")
+    return {name: pins[name] for name in WHEELS}
+
+
+def _wheels(pins: dict[str, str], cache: Path, platform: Sequence[str]) -> list[Path]:
+    """The wheels' files; those that the cache lacks are downloaded into it."""
+    missing = [f"{name}=={version}" for name, version in pins.items() if not _cached(cache, name, version)]
+    if missing:
+        cache.mkdir(parents=True, exist_ok=True)
+        # Moved when they are whole, so that a build at the same time, or after one cut short, finds no half a file.
+        with TemporaryDirectory(dir=cache) as scratch:
+            _pip("download", "--dest", scratch, *platform, *missing)
+            for path in _files(Path(scratch)):
+                path.replace(cache / path.name)
+    found = [_cached(cache, name, version) for name, version in pins.items()]
+    if None in found:
+        raise BundleError(f"{cache}: expected wheels of {pins}, came none of some from pip")
+    return [path for path in found if path]
+
+
+def _cached(cache: Path, name: str, version: str) -> Path | None:
+    return next(cache.glob(f"{name.replace('-', '_')}-{version}-*.whl"), None)
+
+
+def _pip(verb: str, *arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-input", "--disable-pip-version-check"]
+    command += ["--only-binary=:all:", "--no-deps", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BundleError(f"pip {verb}: expected it to end, came {shortened(error, 300)}") from error
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+        errors = [line for line in lines if line.startswith("ERROR:")] or lines
+        wanted = ", ".join(argument for argument in arguments if "==" in argument) or "the wheels to install"
+        raise BundleError(f"pip {verb}: expected {wanted}, came {errors[-1].removeprefix('ERROR:').strip()[:300]}")
+
+
+def _is_kept(path: PurePath) -> bool:
+    """Whether a wheel's file goes into the bundle: of its metadata only the licences do, which nothing reads."""
+    if _DROPPED.intersection(path.parts) or path.suffix == ".pyc":
+        return False
+    return not path.parts[0].endswith(".dist-info") or any(map(_is_licence, path.parts[1:]))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _copy(base: Path, paths: Iterable[Path], target: Path) -> None:
+    for source in paths:
+        path = target / source.relative_to(base)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source.read_bytes())

@@ -1,0 +1,73 @@
+"""Checks: combinations that cannot work are told at synth, in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aws_cdk as cdk
+
+from framework.errors import ConfigurationError
+from framework.manifest import Manifest
+from infra.indexes import indexes_now
+from infra.settings import Settings
+
+__all__ = ["TUMBLING_SECONDS", "check", "warn"]
+
+TUMBLING_SECONDS = 900  # the longest: it is there for the shard id that comes with it, not for its state
+_MOST_READERS = 2  # AWS facts: the stream
+
+
+def check(manifest: Manifest, settings: Settings, root: Path) -> None:
+    """Check a deployment as a whole.
+
+    Raises:
+        ConfigurationError: Names the place, what was expected and what came.
+    """
+    for kind, names, known in (
+        ("tables", settings.tables, manifest["tables"]),
+        ("consumers", settings.consumers, manifest["consumers"]),
+    ):
+        for name in names:
+            if name not in known:
+                raise ConfigurationError(
+                    f"context: {kind}.{name}: expected one of the app's {kind} ({', '.join(known)}), came {name!r}"
+                )
+    physical = [settings.physical(name) for name in manifest["tables"]]
+    if len(set(physical)) < len(physical):
+        raise ConfigurationError(f"context: tables: expected a name of its own for each, came {', '.join(physical)}")
+    for name in manifest["consumers"]:
+        _check_consumer(name, settings)
+    for name, shape in manifest["tables"].items():
+        if not settings.table(name).existing:
+            indexes_now(root, settings, name, shape["indexes"])
+
+
+def _check_consumer(name: str, settings: Settings) -> None:
+    table, consumer = settings.table(name), settings.consumer(name)
+    if table.existing and table.stream_arn is None:
+        raise ConfigurationError(
+            f"context: tables.{name}: expected a streamArn, since a consumer reads the table, came none: turn its "
+            "stream on with the view type NEW_AND_OLD_IMAGES and give its ARN"
+        )
+    if table.readers + 1 > _MOST_READERS:
+        raise ConfigurationError(
+            f"context: tables.{name}.readers: expected at most {_MOST_READERS - 1}, since a stream takes "
+            f"{_MOST_READERS} readers and the consumer is one, came {table.readers}"
+        )
+    if consumer.parallelization > 1:
+        raise ConfigurationError(
+            f"context: consumers.{name}.parallelization: expected 1, since exactly once by lanes needs a shard's "
+            f"records one batch after the other, came {consumer.parallelization}"
+        )
+    if consumer.batching_window >= TUMBLING_SECONDS or consumer.timeout >= TUMBLING_SECONDS:
+        raise ConfigurationError(
+            f"context: consumers.{name}: expected a batching window and a timeout shorter than the tumbling window of "
+            f"{TUMBLING_SECONDS} s, came {consumer.batching_window} s and {consumer.timeout} s"
+        )
+
+
+def warn(scope: cdk.Stack, manifest: Manifest) -> None:
+    """Say at synth where a mapping lets through more than its handlers need."""
+    for name, consumer in manifest["consumers"].items():
+        for warning in consumer["warnings"]:
+            cdk.Annotations.of(scope).add_warning_v2(f"streamfold:filter:{name}", warning)

@@ -1,0 +1,103 @@
+"""Indexes of deployed tables: CloudFormation makes or removes one a table and update, so more go in waves.
+
+`deployed-indexes.json`, committed, remembers which indexes each stage's tables have:
+
+    {"prod": {"MusicLibrary": {"MonthDownloadsIndex": {...}}}}
+
+A table that is not in it is new, and gets all its indexes at once. After a deployment, `make deployed` brings the file
+up to date from the template that was deployed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from framework.errors import ConfigurationError, shortened
+from framework.manifest import IndexManifest
+from infra.settings import Settings
+
+__all__ = ["SNAPSHOT", "indexes_now", "main"]
+
+SNAPSHOT = "deployed-indexes.json"
+_Indexes = dict[str, IndexManifest]
+
+
+def indexes_now(root: Path, settings: Settings, table: str, wanted: Mapping[str, IndexManifest]) -> _Indexes:
+    """The indexes that a table has after this deployment.
+
+    Args:
+        root: The checkout.
+        settings: The deployment; `index_wave` says how many of the pending changes to make.
+        table: The table's declared name.
+        wanted: The indexes of the manifest.
+
+    Raises:
+        ConfigurationError: Several changes are pending and no wave is given. The message lists the waves.
+    """
+    deployed = _snapshot(root).get(settings.stage, {}).get(table)
+    if deployed is None:
+        return dict(wanted)
+    changes: list[tuple[str, str]] = []
+    for name, index in deployed.items():
+        if name not in wanted:
+            changes.append(("remove", name))
+        elif wanted[name] != index:
+            changes += [("remove", name), ("add", name)]  # an index cannot be altered
+    changes += [("add", name) for name in wanted if name not in deployed]
+    if len(changes) > 1 and settings.index_wave is None:
+        waves = "; ".join(f"-c indexWave={n} ({what} {name})" for n, (what, name) in enumerate(changes, 1))
+        raise ConfigurationError(
+            f"table {table!r}: expected at most one index to make or remove in one update, came {len(changes)}: "
+            f"deploy once for each wave, then `make deployed`: {waves}"
+        )
+    now: _Indexes = dict(deployed)
+    for what, name in changes[: settings.index_wave]:
+        if what == "remove":
+            del now[name]
+        else:
+            now[name] = wanted[name]
+    return now
+
+
+def _snapshot(root: Path) -> dict[str, dict[str, _Indexes]]:
+    path = root / SNAPSHOT
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        good = all(isinstance(t, dict) and all(isinstance(i, dict) for i in t.values()) for t in found.values())
+    except (ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{SNAPSHOT}: expected JSON as `make deployed` writes it, came {error}") from None
+    if not good:
+        raise ConfigurationError(f"{SNAPSHOT}: expected indexes by stage and table, came {shortened(found)}")
+    return dict(found)
+
+
+def main(root: Path, assembly: Path) -> int:
+    """Bring the snapshot up to date from the templates in a cloud assembly; returns the exit code."""
+    try:
+        snapshot = _snapshot(root)
+        templates = sorted(assembly.glob("*.template.json"))
+        if not templates:
+            raise ConfigurationError(f"{assembly}: expected a synthesized stack, came none: run `make synth` first")
+        for template in templates:
+            _record(snapshot, json.loads(template.read_text(encoding="utf-8")))
+    except ConfigurationError as error:
+        print(f"streamfold: {error}", file=sys.stderr)
+        return 1
+    (root / SNAPSHOT).write_text(json.dumps(snapshot, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return 0
+
+
+def _record(snapshot: dict[str, dict[str, _Indexes]], template: dict[str, Any]) -> None:
+    found = template.get("Metadata", {}).get("streamfold")
+    if found is not None:
+        snapshot.setdefault(found["stage"], {}).update(found["indexes"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path.cwd(), Path("cdk.out")))
