@@ -221,3 +221,9 @@ def _rejected(batch: Batch, outcomes: list[Outcome]) -> list[BadRecord]:
         for outcome in outcomes
         for sequence, reason in outcome.rejected
     ]
+
+
+if os.environ.get("AWS_LAMBDA_FUNCTION_NAME"):
+    # Lambda loads a function with a whole processor, whatever its memory: the client is made then, not at the first
+    # event.
+    _consumer()

@@ -28,8 +28,8 @@ def explain(stack: cdk.Stack, consumers: Mapping[str, Consumer], control: Contro
     _because(
         control.bucket,
         "S1",
-        "Only Lambda writes to the failure bucket and only operators read it: an access log would take a second bucket; "
-        "CloudTrail's data events tell the same where they are wanted.",
+        "Only Lambda writes to the failure bucket and only operators read it: an access log would take a second "
+        "bucket; CloudTrail's data events tell the same where they are wanted.",
     )
     bucket = control.bucket.node.default_child
     assert isinstance(bucket, cdk.CfnElement)

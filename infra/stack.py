@@ -65,9 +65,7 @@ class StreamfoldStack(cdk.Stack):
         }
         warn(self, manifest)
         # For `infra/indexes.py`, which reads it back after the deployment.
-        indexes = {
-            name: {i: manifest["tables"][name]["indexes"][i] for i in t.indexes} for name, t in tables.items() if t.new
-        }
+        indexes = {name: dict(deployed.indexes) for name, deployed in tables.items() if deployed.new}
         self.template_options.metadata = {"streamfold": {"stage": settings.stage, "indexes": indexes}}
         monitor(self, name, settings, tables, consumers, control)
         explain(self, consumers, control)

@@ -37,7 +37,7 @@ class DeployedTable:
 
     table: dynamodb.ITable
     new: bool
-    indexes: tuple[str, ...]
+    indexes: Mapping[str, IndexManifest]
     provisioned: bool
 
 
@@ -48,11 +48,11 @@ def tables_of(scope: Construct, manifest: Manifest, settings: Settings, root: Pa
     for name, shape in manifest["tables"].items():
         table = settings.table(name)
         if table.existing:
-            found[name] = DeployedTable(_existing(scope, name, table), False, tuple(shape["indexes"]), False)
+            found[name] = DeployedTable(_existing(scope, name, table), False, shape["indexes"], False)
         else:
             indexes = indexes_now(root, settings, name, shape["indexes"])
             made = _new(scope, name, shape, indexes, settings)
-            found[name] = DeployedTable(made, True, tuple(indexes), _provisioned(table) is not None)
+            found[name] = DeployedTable(made, True, indexes, _provisioned(table) is not None)
     return found
 
 

@@ -120,7 +120,7 @@ def _same(literal: Any, leaf: Any) -> bool:
     """Whether two leaves are equal as JSON has it: `true` is not 1, and 1 is 1.0."""
     if _is_number(literal) or _is_number(leaf):
         return _is_number(literal) and _is_number(leaf) and bool(literal == leaf)
-    return type(literal) is type(leaf) and bool(literal == leaf)
+    return bool(literal == leaf)
 
 
 def _is_number(value: object) -> bool:

@@ -93,6 +93,7 @@ EXACT = [
     (a.not_equals("x") & a.not_equals("y"), {"a": {"S": [{"anything-but": ["x", "y"]}, *GONE]}}),
     (~(a.equals("x") | a.equals("y")), {"a": {"S": [{"anything-but": ["x", "y"]}, *GONE]}}),
     (a.not_equals("x") | a.equals("x"), {}),
+    (~a.any_of("x", "y") | ~a.any_of("y", "z"), {"a": {"S": [{"anything-but": ["y"]}, *GONE]}}),
     (~~a.equals("x"), {"a": {"S": ["x"]}}),
     ((a.equals("x") | a.equals("y")) & b.equals("z"), {"a": {"S": ["x", "y"]}, "b": {"S": ["z"]}}),
     (a.equals("x") | (a.equals("x") & b.equals("z")), {"a": {"S": ["x"]}}),

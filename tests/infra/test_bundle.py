@@ -1,0 +1,284 @@
+"""The bundle: what is in it, that it is the same every time, and that it needs nothing else."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import grimp
+import pytest
+
+from infra.bundle import WHEELS, BundleError, build, closure, digest, zipped
+from tests.infra.runtime_api import BOTO3, site
+
+ROOT = Path(__file__).resolve().parents[2]
+_IMPORTED = (
+    "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); import framework.runtime, handlers.app; "
+    "print(json.dumps({name: getattr(module, '__file__', None) for name, module in sys.modules.items()}))"
+)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("bundle")
+    build(ROOT, target)
+    return target
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The sources of a bundle, to be changed."""
+    root = tmp_path / "checkout"
+    for name in ("framework", "handlers"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "constraints.txt", root)
+    return root
+
+
+def files(folder: Path) -> list[str]:
+    found = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def modules(folder: Path, package: str) -> set[str]:
+    found = (name.removesuffix(".py").removesuffix("/__init__") for name in files(folder) if name.endswith(".py"))
+    return {name.replace("/", ".") for name in found if name.split("/")[0] == package}
+
+
+def test_the_bundle_holds_our_code_and_the_wheels_and_nothing_else(bundle: Path) -> None:
+    top = {path.name for path in bundle.iterdir() if not path.name.endswith(".dist-info")}
+    assert top == {"framework", "handlers", "aws_lambda_powertools", "typing_extensions.py", "tzdata"}
+    assert modules(bundle, "handlers") == modules(ROOT, "handlers")
+    for name in files(bundle):
+        unwanted = {
+            "boto3",
+            "botocore",
+            "aws_cdk",
+            "tests",
+            "moto",
+            "rich",
+            "local",
+            "cli",
+            "demo",
+            "bin",
+        }
+        assert not unwanted & set(Path(name).parts), name
+
+
+def test_of_framework_the_bundle_holds_what_the_runtime_imports(bundle: Path) -> None:
+    # grimp reads the imports too, for the architecture's contracts.
+    graph = grimp.build_graph("framework", exclude_type_checking_imports=True, cache_dir=None)
+    starts = {"framework", "framework.runtime"}
+    assert modules(bundle, "framework") == starts.union(*(graph.find_upstream_modules(start) for start in starts))
+    assert {"framework.decode", "framework.fold", "framework.plan", "framework.deliver"} <= modules(bundle, "framework")
+
+
+def test_the_wheels_keep_their_licences_and_no_other_metadata(bundle: Path) -> None:
+    kept = [name for name in files(bundle) if ".dist-info/" in name]
+    assert all(re.search(r"licen[cs]e", name.partition("/")[2], re.IGNORECASE) for name in kept)
+    assert {name.partition("-")[0] for name in kept} == {name.replace("-", "_") for name in WHEELS}
+
+
+def test_the_wheels_are_powertools_with_what_lambda_lacks_and_the_time_zones() -> None:
+    wanted, required = ["aws-lambda-powertools"], set()
+    while wanted:
+        name = wanted.pop()
+        required.add(name)
+        lines = [line for line in importlib.metadata.requires(name) or [] if "extra ==" not in line]
+        wanted.extend({re.split(r"[^\w.-]", line)[0] for line in lines} - required)
+    assert required - {"jmespath"} | {"tzdata"} == set(WHEELS)
+
+
+def test_the_bundle_is_small(bundle: Path) -> None:
+    assert len(zipped(bundle)) <= 3_000_000
+
+
+def test_the_same_input_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
+    umask = os.umask(0o077)  # neither the builder's habits nor the time show
+    try:
+        build(ROOT, tmp_path / "again")
+    finally:
+        os.umask(umask)
+    assert digest(tmp_path / "again") == digest(bundle)
+    assert zipped(tmp_path / "again") == zipped(bundle)
+    with zipfile.ZipFile(io.BytesIO(zipped(bundle))) as archive:
+        assert [e.filename for e in archive.infolist() if not e.filename.endswith(".pyc")] == files(bundle)
+        assert {(e.date_time, e.external_attr >> 16) for e in archive.infolist()} == {((1980, 1, 1, 0, 0, 0), 0o100644)}
+    for folder in (bundle, tmp_path / "again"):
+        for path in (folder, *folder.rglob("*")):
+            assert (path.stat().st_mode & 0o7777, path.stat().st_mtime) == (
+                0o755 if path.is_dir() else 0o644,
+                315532800,
+            )
+
+
+def test_modules_are_compiled_where_there_is_a_python_of_that_version(bundle: Path, tmp_path: Path) -> None:
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert build(ROOT, tmp_path / "own", python=own)
+    assert list((tmp_path / "own" / "framework" / "__pycache__").glob("runtime.*.pyc"))
+    assert digest(tmp_path / "own") == digest(bundle), "whether modules are compiled hangs on the machine"
+    assert len(zipped(tmp_path / "own")) <= 3_000_000
+    assert not build(ROOT, tmp_path / "none", python="3.99")
+    assert not list((tmp_path / "none").rglob("*.pyc"))
+
+
+def test_a_changed_handler_changes_the_digest_and_a_changed_test_does_not(bundle: Path, checkout: Path) -> None:
+    (checkout / "framework" / "local" / "rows.py").write_text("")
+    build(checkout, checkout.parent / "same")
+    assert digest(checkout.parent / "same") == digest(bundle)
+    with (checkout / "handlers" / "music_library.py").open("a") as handler:
+        handler.write("# changed\n")
+    build(checkout, checkout.parent / "other")
+    assert digest(checkout.parent / "other") != digest(bundle)
+
+
+def test_an_earlier_bundle_is_replaced(bundle: Path, checkout: Path) -> None:
+    (checkout / "handlers" / "more.py").touch()
+    build(checkout, checkout / "target")
+    assert "handlers/more.py" in files(checkout / "target")
+    (checkout / "handlers" / "more.py").unlink()
+    build(checkout, checkout / "target")
+    assert digest(checkout / "target") == digest(bundle)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": "b"}, {"ab": ""}),
+        ({"a": "b", "c": "d"}, {"a": "bcd"}),
+        ({"a": "b"}, {"a": "c"}),
+        ({"a": ""}, {"x/a": ""}),
+    ],
+)
+def test_different_folders_have_different_digests(one: dict[str, str], other: dict[str, str], tmp_path: Path) -> None:
+    for folder, contents in (("one", one), ("other", other)):
+        for name, text in contents.items():
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text(text)
+    assert digest(tmp_path / "one") != digest(tmp_path / "other")
+
+
+def test_a_second_build_needs_no_network(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_network(monkeypatch)
+    build(ROOT, tmp_path / "again")
+    assert digest(tmp_path / "again") == digest(bundle)
+
+
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+def test_a_download_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_network(monkeypatch)
+    with pytest.raises(
+        BundleError, match=r"^pip download: expected aws-lambda-powertools==[^\n]*, came No match[^\n]*$"
+    ):
+        build(ROOT, tmp_path / "target", wheels=tmp_path / "wheels")
+    assert not (tmp_path / "target").exists()
+    assert not files(tmp_path / "wheels")
+
+
+def test_a_wheel_that_pip_refuses_is_one_sentence(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_network(monkeypatch)
+    folder = tmp_path / "3.13-arm64"
+    folder.mkdir()
+    for name in WHEELS:
+        version = importlib.metadata.version(name)
+        (folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").write_text("half a wheel")
+    with pytest.raises(BundleError, match=r"^pip install: expected the wheels to install, came [^\n]*invalid[^\n]*$"):
+        build(ROOT, tmp_path / "target", wheels=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("constraints.txt", "jmespath==1.1.0\n", "expected a line aws-lambda-powertools==VERSION, came none"),
+        (
+            "framework/plan.py",
+            "import framework.gone",
+            "framework/plan.py: expected a module 'framework.gone' in .*, came none",
+        ),
+        ("framework/plan.py", "def", "plan.py: expected Python, came invalid syntax"),
+        ("target/old.py", "", "target: expected an empty folder or an earlier bundle, came one with 'old.py'"),
+    ],
+)
+def test_a_source_that_is_not_right_is_one_sentence(path: str, text: str, message: str, checkout: Path) -> None:
+    (checkout / path).parent.mkdir(exist_ok=True)
+    (checkout / path).write_text(text)
+    with pytest.raises(BundleError, match=message):
+        build(checkout, checkout / "target")
+
+
+def test_what_is_not_there_is_one_sentence(checkout: Path) -> None:
+    with pytest.raises(BundleError, match=r"architecture: expected one of arm64, x86_64, came 'sparc'"):
+        build(checkout, checkout / "target", architecture="sparc")
+    shutil.rmtree(checkout / "handlers")
+    with pytest.raises(BundleError, match=r"handlers: expected handlers, came no Python file"):
+        build(checkout, checkout / "target")
+    (checkout / "framework" / "runtime.py").unlink()
+    (checkout / "handlers").mkdir()
+    (checkout / "handlers" / "app.py").touch()
+    with pytest.raises(BundleError, match=r"bundle: expected a module 'framework.runtime' in .*, came none"):
+        build(checkout, checkout / "target")
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("import p.a", {"p.a"}),
+        ("import p.a as b, os.path", {"p.a"}),
+        ("from p import a, VALUE", {"p.a"}),
+        ("from p.q import b", {"p.q", "p.q.b"}),
+        ("import p.q.b", {"p.q", "p.q.b"}),
+        ("from .q import b", {"p.q", "p.q.b"}),
+        ("from . import a", {"p.a"}),
+        ("import p.q.c", {"p.q", "p.q.c", "p.a"}),  # that one says `from ..a import x`
+        ("def late():\n    from p import a", {"p.a"}),
+        ("try:\n    import p.a\nexcept ImportError:\n    pass", {"p.a"}),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import p.a\nelse:\n    import p.q", {"p.q"}),
+        ("import typing\nif typing.TYPE_CHECKING:\n    import p.a", set()),
+        ("import past.p.a, pp", set()),
+    ],
+)
+def test_every_way_to_import_is_followed(text: str, more: set[str], tmp_path: Path) -> None:
+    (tmp_path / "p" / "q").mkdir(parents=True)
+    for name in ("__init__", "a", "unused", "q/__init__", "q/b"):
+        (tmp_path / "p" / f"{name}.py").touch()
+    (tmp_path / "p" / "q" / "c.py").write_text("from ..a import x")
+    (tmp_path / "p" / "start.py").write_text(text)
+    assert set(closure(tmp_path, "p.start")) == {"p", "p.start"} | more
+
+
+def test_beside_the_bundle_only_the_sdk_is_needed(bundle: Path, tmp_path: Path) -> None:
+    path = [str(bundle), str(site(tmp_path / "sdk", BOTO3))]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", _IMPORTED, json.dumps(path)],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        env={},
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded: dict[str, str | None] = json.loads(done.stdout)
+    ours = {name for name, file in loaded.items() if file and file.startswith(path[0])}
+    assert {name for name in loaded if name.split(".")[0] in ("framework", "handlers")} <= ours
+    assert {"aws_lambda_powertools.utilities.batch", "typing_extensions"} <= ours
+    standard = tuple(os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
+    for name, file in loaded.items():
+        assert not file or file.startswith(tuple(path)) or os.path.realpath(file).startswith(standard), (name, file)
+        assert not file or "site-packages" not in file, (name, file)
