@@ -18,8 +18,6 @@ OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and "Streamfold ne
 	$(PYTHON) is %d.%d: name a newer one with make PYTHON=..." % sys.version_info[:2])
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# The tools' own notices are not this project's output.
-export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 1
 export CDK_DISABLE_CLI_TELEMETRY := 1
 
 .PHONY: help demo test check synth deployed e2e bench audit clean
@@ -47,7 +45,7 @@ deployed: $(INSTALLED) ## After a deployment: remember in deployed-indexes.json 
 	@$(BIN)/python -m infra.indexes
 
 e2e: $(INSTALLED) $(CDK) $(MINISTACK) ## Deploy with the real CDK to an emulator and run what was deployed
-	$(BIN)/pytest tests/e2e $(ARGS)
+	$(BIN)/pytest -s tests/e2e $(ARGS)
 
 bench: $(INSTALLED) ## Measure speed and write cost beside the alternatives
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -80,7 +78,7 @@ $(CDK): package.json package-lock.json
 # The emulator pins another botocore than ours.
 $(MINISTACK): tests/e2e/ministack-requirements.txt
 	@$(PYTHON) -m venv .venv-ministack
-	@.venv-ministack/bin/python -m pip install --quiet -r tests/e2e/ministack-requirements.txt
+	@.venv-ministack/bin/python -m pip install --quiet --no-deps -r tests/e2e/ministack-requirements.txt
 	@touch $@
 
 $(AUDIT)/bin/pip-audit:

@@ -85,7 +85,6 @@ class Consumer(Construct):
                 "STREAMFOLD_APP": settings.app,
                 "STREAMFOLD_TABLE": settings.physical(table),
                 "STREAMFOLD_NAMES": json.dumps({d: p for d, p in names.items() if d != p}),
-                "STREAMFOLD_CONTROL_TABLE": control.table.table_name,
             },
         )
         self._grant(table, manifest, tables, control)

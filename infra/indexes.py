@@ -31,31 +31,27 @@ def indexes_now(root: Path, settings: Settings, table: str, wanted: Mapping[str,
 
     Args:
         root: The checkout.
-        settings: The deployment; `index_wave` says how many of the pending changes to make.
+        settings: The deployment; `next_index` says to make the first of the pending changes.
         table: The table's declared name.
         wanted: The indexes of the manifest.
 
     Raises:
-        ConfigurationError: Several changes are pending and no wave is given. The message lists the waves.
+        ConfigurationError: Several changes are pending, and not asked for one by one. The message lists the waves.
     """
     deployed = _snapshot(root).get(settings.stage, {}).get(table)
     if deployed is None:
         return dict(wanted)
-    changes: list[tuple[str, str]] = []
-    for name, index in deployed.items():
-        if name not in wanted:
-            changes.append(("remove", name))
-        elif wanted[name] != index:
-            changes += [("remove", name), ("add", name)]  # an index cannot be altered
-    changes += [("add", name) for name in wanted if name not in deployed]
-    if len(changes) > 1 and settings.index_wave is None:
-        waves = "; ".join(f"-c indexWave={n} ({what} {name})" for n, (what, name) in enumerate(changes, 1))
+    # An index cannot be altered: a changed one goes and comes.
+    changes = [("remove", name) for name, index in deployed.items() if wanted.get(name) != index]
+    changes += [("add", name) for name, index in wanted.items() if deployed.get(name) != index]
+    if len(changes) > 1 and not settings.next_index:
+        waves = ", then ".join(f"{what} {name!r}" for what, name in changes)
         raise ConfigurationError(
-            f"table {table!r}: expected at most one index to make or remove in one update, came {len(changes)}: "
-            f"deploy once for each wave, then `make deployed`: {waves}"
+            f"table {table!r}: expected at most one index to make or remove in one update, came {len(changes)} "
+            f"({waves}): deploy each with -c indexes=next, and run `make deployed` after each"
         )
     now: _Indexes = dict(deployed)
-    for what, name in changes[: settings.index_wave]:
+    for what, name in changes[:1]:
         if what == "remove":
             del now[name]
         else:

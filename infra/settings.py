@@ -94,7 +94,7 @@ class Settings:
         region: The Region; the command's own if not set.
         retain: Whether tables and buckets outlive the stack and are protected from deletion.
         alarm_topic: The ARN of an SNS topic that alarms go to.
-        index_wave: How many of the pending index changes of each table to make; see `infra/indexes.py`.
+        next_index: Whether to make only the first of each table's pending index changes; see `infra/indexes.py`.
         tables: By declared name.
         consumers: By the source table's declared name.
     """
@@ -105,7 +105,7 @@ class Settings:
     region: str | None = None
     retain: bool = True
     alarm_topic: str | None = None
-    index_wave: int | None = None
+    next_index: bool = False
     tables: Mapping[str, TableSettings] = field(default_factory=dict)
     consumers: Mapping[str, ConsumerSettings] = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ def read_settings(context: Callable[[str], Any]) -> Settings:
     unknown = of_stage.keys() - _KEYS
     if unknown:
         raise _wrong(f"stages.{stage}", f"keys among {', '.join(sorted(_KEYS))}", sorted(unknown))
-    wave, topic = found("indexWave"), found("alarmTopic")
+    topic = found("alarmTopic")
     return Settings(
         app=str(found("app") or "handlers.app:app"),
         stage=stage,
@@ -151,13 +151,13 @@ def read_settings(context: Callable[[str], Any]) -> Settings:
         # Only a stage that says so is thrown away with its data.
         retain=_choice("removal", found("removal") or "retain", ("retain", "destroy")) == "retain",
         alarm_topic=_optional("alarmTopic", topic, _TOPIC_ARN, "the ARN of an SNS topic"),
-        index_wave=None if wave is None else _whole("indexWave", wave, 1, 20),
+        next_index=_choice("indexes", found("indexes") or "all", ("all", "next")) == "next",
         tables={n: _table(n, t) for n, t in _object("tables", found("tables") or {}).items()},
         consumers={n: _consumer(n, c) for n, c in _object("consumers", found("consumers") or {}).items()},
     )
 
 
-_KEYS = {"app", "account", "region", "removal", "alarmTopic", "indexWave", "tables", "consumers"}
+_KEYS = {"app", "account", "region", "removal", "alarmTopic", "indexes", "tables", "consumers"}
 
 
 def _table(name: str, value: Any) -> TableSettings:

@@ -1,0 +1,158 @@
+"""The consumer: its function, its mapping to the stream with every setting, and its filters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aws_cdk.assertions import Match
+
+from tests.infra.stacks import ORDERS_STREAM, Make, music, shop
+
+OTHERS = {
+    "MusicLibrary": {
+        "batchSize": 50,
+        "batchingWindow": 7,
+        "memory": 1024,
+        "timeout": 60,
+        "retries": 12,
+        "logDays": 365,
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "read", "variables", "handlers"),
+    [
+        (music, "MusicLibrary", {"STREAMFOLD_TABLE": "MusicLibrary", "STREAMFOLD_NAMES": "{}"}, "monthly-downloads"),
+        (
+            shop,
+            "shop-orders",
+            {"STREAMFOLD_TABLE": "shop-orders", "STREAMFOLD_NAMES": '{"Orders": "shop-orders"}'},
+            "sales, refunds",
+        ),
+        (
+            shop,
+            "Visits",
+            {"STREAMFOLD_TABLE": "Visits", "STREAMFOLD_NAMES": '{"Orders": "shop-orders"}'},
+            "views, stays",
+        ),
+    ],
+    ids=["music", "imported", "new"],
+)
+def test_a_function_runs_the_bundle_on_arm_with_its_own_log(
+    make: Make, read: str, variables: dict[str, str], handlers: str
+) -> None:
+    deployed = make()
+    function = deployed.data["Resources"][deployed.function(read)]["Properties"]
+    log = function["LoggingConfig"]["LogGroup"]["Ref"]
+    assert {name: value for name, value in function.items() if name not in ("Role", "Tags")} == {
+        "Architectures": ["arm64"],
+        "Code": {"ZipFile": "x"},
+        "Description": f"Streamfold: {handlers}",
+        "Environment": {"Variables": {"STREAMFOLD_APP": "handlers.app:app", **variables}},
+        "Handler": "framework.runtime.handler",
+        "LoggingConfig": {"LogFormat": "JSON", "LogGroup": {"Ref": log}},
+        "MemorySize": 512,
+        "Runtime": "python3.13",
+        "Timeout": 120,
+        "TracingConfig": {"Mode": "Active"},
+    }
+    assert deployed.data["Resources"][log]["Properties"]["RetentionInDays"] == 30
+
+
+@pytest.mark.parametrize("make", [music, shop], ids=["music", "shop"])
+def test_every_function_has_its_own_log_role_and_mapping(make: Make) -> None:
+    deployed = make()
+    functions = deployed.all("Lambda::Function").values()
+    logs = {each["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for each in functions}
+    assert logs == set(deployed.all("Logs::LogGroup"))
+    roles = {each["Properties"]["Role"]["Fn::GetAtt"][0] for each in functions}
+    assert roles == set(deployed.all("IAM::Role"))
+    mapped = {
+        each["Properties"]["FunctionName"]["Fn::GetAtt"][0]
+        for each in deployed.all("Lambda::EventSourceMapping").values()
+    }
+    assert mapped == set(deployed.all("Lambda::Function"))
+    assert len(functions) == len(logs) == len(roles) == len(deployed.all("Lambda::EventSourceMapping"))
+
+
+def pattern(side: str, events: list[str], **asked: Any) -> str:
+    places = {**asked, "sf~": {"S": [{"exists": False}]}}
+    return json.dumps({"dynamodb": {side: places}, "eventName": events}, sort_keys=True, separators=(",", ":"))
+
+
+def both(**asked: Any) -> list[str]:
+    return [pattern("NewImage", ["INSERT", "MODIFY"], **asked), pattern("OldImage", ["MODIFY", "REMOVE"], **asked)]
+
+
+NUMBER, REFUND = {"amount": {"N": [{"exists": True}]}}, {"kind": {"S": ["refund"]}}
+
+
+@pytest.mark.parametrize(
+    ("make", "read", "stream", "patterns"),
+    [
+        (music, "MusicLibrary", "StreamArn", both(SK={"S": [{"prefix": "download-"}]})),
+        (shop, "shop-orders", ORDERS_STREAM, [*both(**NUMBER), *both(**REFUND)]),
+        (shop, "Visits", "StreamArn", both(kind={"S": ["leave", "view"]})),
+    ],
+    ids=["music", "imported", "new"],
+)
+def test_a_mapping_has_every_setting_and_the_handlers_filters(
+    make: Make, read: str, stream: str, patterns: list[str]
+) -> None:
+    deployed = make()
+    function = deployed.function(read)
+    found = deployed.properties("Lambda::EventSourceMapping", FunctionName={"Fn::GetAtt": [function, "Arn"]})
+    if stream == "StreamArn":
+        stream = {"Fn::GetAtt": [deployed.id_of("DynamoDB::Table", TableName=read), stream]}
+    bucket = deployed.id_of("S3::Bucket")
+    found_patterns = [each["Pattern"] for each in found["FilterCriteria"]["Filters"]]
+    assert sorted(found_patterns) == sorted(patterns)
+    assert {name: value for name, value in found.items() if name not in ("FilterCriteria", "Tags")} == {
+        "BatchSize": 1000,
+        "BisectBatchOnFunctionError": True,
+        "DestinationConfig": {"OnFailure": {"Destination": {"Fn::GetAtt": [bucket, "Arn"]}}},
+        "EventSourceArn": stream,
+        "FunctionName": {"Fn::GetAtt": [function, "Arn"]},
+        "FunctionResponseTypes": ["ReportBatchItemFailures"],
+        "MaximumBatchingWindowInSeconds": 1,
+        "MaximumRetryAttempts": -1,
+        "ParallelizationFactor": 1,
+        "StartingPosition": "TRIM_HORIZON",
+        "TumblingWindowInSeconds": 900,
+    }
+
+
+def test_function_mapping_and_log_take_what_the_context_says() -> None:
+    found = music(consumers=OTHERS)
+    found.template.has_resource_properties("AWS::Lambda::Function", {"MemorySize": 1024, "Timeout": 60})
+    found.template.has_resource_properties("AWS::Logs::LogGroup", {"RetentionInDays": 365})
+    found.template.has_resource_properties(
+        "AWS::Lambda::EventSourceMapping",
+        {
+            "BatchSize": 50,
+            "MaximumBatchingWindowInSeconds": 7,
+            "MaximumRetryAttempts": 12,
+            "FilterCriteria": Match.any_value(),
+        },
+    )
+
+
+@pytest.mark.parametrize("make", [music, shop], ids=["music", "shop"])
+def test_a_mapping_is_made_after_what_its_function_may_do(make: Make) -> None:
+    deployed = make()
+    # Lambda refuses a mapping whose function may not read the stream yet; a mapping comes after its function.
+    for resource in deployed.all("Lambda::Function").values():
+        (role,) = (
+            each for each in deployed.all("IAM::Role") if [each, "Arn"] == resource["Properties"]["Role"]["Fn::GetAtt"]
+        )
+        policy = deployed.id_of("IAM::Policy", Roles=[{"Ref": role}])
+        assert policy in resource["DependsOn"]
+
+
+def test_a_filter_that_cannot_say_everything_is_a_warning_at_synth() -> None:
+    (warning,) = shop().warnings()
+    assert warning.startswith("sales: no pattern can express amount > 0, so the filter asks for any N.")
+    assert music().warnings() == []

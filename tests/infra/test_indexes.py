@@ -1,0 +1,144 @@
+"""Indexes of deployed tables: one change an update, in waves that are told, and a snapshot that remembers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from framework import ConfigurationError
+from framework.manifest import manifest
+from infra.indexes import SNAPSHOT, indexes_now, main
+from infra.settings import Settings, read_settings
+from tests.infra.stacks import APPS, SHOP, deploy, synthesize
+
+WANTED = manifest(APPS["music"])["tables"]["MusicLibrary"]["indexes"]
+MONTHS = WANTED["MonthDownloadsIndex"]
+OTHER: Any = {"pk": {"name": "Genre", "type": "S"}, "sk": {"name": "DownloadCount", "type": "N"}, "include": ["Fans"]}
+WIDER: Any = {**MONTHS, "include": ["Fans"]}
+
+
+def remember(root: Path, indexes: Any, stage: str = "prod") -> None:
+    (root / SNAPSHOT).write_text(json.dumps({stage: {"MusicLibrary": indexes}}))
+
+
+def deployed(root: Path, **context: Any) -> dict[str, list[str]]:
+    """The indexes in the template, each with the attributes that it holds beside its keys."""
+    found = synthesize("music", context, root=root).properties("DynamoDB::Table", TableName="MusicLibrary")
+    indexes = found.get("GlobalSecondaryIndexes", [])
+    return {each["IndexName"]: each["Projection"].get("NonKeyAttributes", []) for each in indexes}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{}, {"MonthDownloadsIndex": MONTHS}, {"MonthDownloadsIndex": MONTHS, "GenreIndex": OTHER}],
+    ids=["one more", "none", "one less"],
+)
+def test_one_change_needs_no_wave(before: Any, tmp_path: Path) -> None:
+    remember(tmp_path, before)
+    assert indexes_now(tmp_path, Settings(), "MusicLibrary", WANTED) == WANTED
+
+
+def test_a_new_table_and_another_stage_get_all_indexes_at_once(tmp_path: Path) -> None:
+    wanted = {"A": MONTHS, "B": OTHER, "C": WIDER}
+    assert indexes_now(tmp_path, Settings(), "MusicLibrary", wanted) == wanted
+    remember(tmp_path, {"D": MONTHS}, stage="dev")
+    assert indexes_now(tmp_path, Settings(), "MusicLibrary", wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    ("before", "waves"),
+    [
+        ({"GenreIndex": OTHER}, ["remove 'GenreIndex'", "add 'MonthDownloadsIndex'"]),
+        ({"MonthDownloadsIndex": WIDER}, ["remove 'MonthDownloadsIndex'", "add 'MonthDownloadsIndex'"]),
+        (
+            {"MonthDownloadsIndex": WIDER, "GenreIndex": OTHER},
+            ["remove 'MonthDownloadsIndex'", "remove 'GenreIndex'", "add 'MonthDownloadsIndex'"],
+        ),
+    ],
+    ids=["another", "changed", "changed and one less"],
+)
+def test_several_changes_are_refused_with_the_waves_to_deploy(before: Any, waves: list[str], tmp_path: Path) -> None:
+    remember(tmp_path, before)
+    with pytest.raises(ConfigurationError) as raised:
+        synthesize("music", {}, root=tmp_path)
+    assert str(raised.value) == (
+        f"table 'MusicLibrary': expected at most one index to make or remove in one update, came {len(waves)} "
+        f"({', then '.join(waves)}): deploy each with -c indexes=next, and run `make deployed` after each"
+    )
+
+
+def test_each_wave_changes_one_index_and_the_last_is_what_is_wanted(tmp_path: Path) -> None:
+    remember(tmp_path, {"MonthDownloadsIndex": WIDER, "GenreIndex": OTHER})
+    waves = []
+    for _ in range(4):
+        waves.append(deployed(tmp_path, indexes="next"))
+        found = synthesize("music", {"indexes": "next"}, root=tmp_path)
+        remember(tmp_path, found.data["Metadata"]["streamfold"]["indexes"]["MusicLibrary"])
+    assert waves == [
+        {"GenreIndex": ["Fans"]},
+        {},
+        {"MonthDownloadsIndex": []},
+        {"MonthDownloadsIndex": []},
+    ]
+
+
+def test_a_wave_knows_which_indexes_it_deploys_and_watches(tmp_path: Path) -> None:
+    remember(tmp_path, {"MonthDownloadsIndex": WIDER, "GenreIndex": OTHER})
+    found = synthesize("music", {"indexes": "next"}, root=tmp_path)
+    assert found.data["Metadata"]["streamfold"]["indexes"] == {"MusicLibrary": {"GenreIndex": OTHER}}
+    names = {each["Properties"]["AlarmName"] for each in found.all("CloudWatch::Alarm").values()}
+    assert "music-prod-MusicLibrary-GenreIndex-Write-Throttled-Events-Write" in names
+    assert "music-prod-MusicLibrary-MonthDownloadsIndex-Write-Throttled-Events-Write" not in names
+
+
+def test_indexes_of_an_existing_table_are_not_ours_to_change(tmp_path: Path) -> None:
+    remember(tmp_path, {"GenreIndex": OTHER})
+    stream = "arn:aws:dynamodb:eu-central-1:111122223333:table/MusicLibrary/stream/2026"
+    context = {"tables": {"MusicLibrary": {"streamArn": stream}}}
+    assert read_settings(context.get).table("MusicLibrary").existing
+    assert not synthesize("music", context, root=tmp_path).all("DynamoDB::Table", TableName="MusicLibrary")
+
+
+@pytest.mark.parametrize(
+    ("text", "came"),
+    [
+        ("{", "expected JSON as `make deployed` writes it, came Expecting property name"),
+        ("[]", "expected JSON as `make deployed` writes it, came 'list' object has no attribute 'values'"),
+        ('{"prod": 5}', "expected indexes by stage and table, came {'prod': 5}"),
+        ('{"prod": {"MusicLibrary": []}}', "expected indexes by stage and table, came {'prod': {'MusicLibrary': []}}"),
+    ],
+    ids=["no JSON", "a list", "no tables", "no indexes"],
+)
+def test_a_broken_snapshot_is_told_in_a_sentence(
+    text: str, came: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / SNAPSHOT).write_text(text)
+    with pytest.raises(ConfigurationError) as raised:
+        synthesize("music", {}, root=tmp_path)
+    assert str(raised.value).startswith(f"{SNAPSHOT}: {came}")
+    assert main(tmp_path, tmp_path) == 1
+    assert capsys.readouterr().err == f"streamfold: {raised.value}\n"
+
+
+def test_the_snapshot_is_brought_up_to_date_from_what_was_deployed(tmp_path: Path) -> None:
+    remember(tmp_path, {"GenreIndex": OTHER}, stage="dev")
+    for app, context in (("music", {}), ("shop", SHOP)):
+        (tmp_path / f"{app}.template.json").write_text(json.dumps(deploy(app, **context).data))
+    (tmp_path / "other.template.json").write_text("{}")
+    assert main(tmp_path, tmp_path) == 0
+    shop = manifest(APPS["shop"])["tables"]
+    assert json.loads((tmp_path / SNAPSHOT).read_text()) == {
+        "dev": {"MusicLibrary": {"GenreIndex": OTHER}},
+        "prod": {"MusicLibrary": WANTED, "Totals": shop["Totals"]["indexes"], "Visits": shop["Visits"]["indexes"]},
+    }
+    # What was just deployed needs no wave.
+    assert deployed(tmp_path) == {"MonthDownloadsIndex": []}
+
+
+def test_a_snapshot_needs_a_synthesized_stack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(tmp_path, tmp_path / "cdk.out") == 1
+    expected = f"{tmp_path / 'cdk.out'}: expected a synthesized stack, came none: run `make synth` first"
+    assert capsys.readouterr().err == f"streamfold: {expected}\n"
