@@ -36,6 +36,7 @@ __all__ = [
     "encode_item",
     "from_event",
     "is_text",
+    "json_line",
     "number",
     "number_text",
     "plain_json",
@@ -168,7 +169,12 @@ def to_plain(value: AttributeValue) -> Any:
 
 def plain_json(item: Image) -> str:
     """Write a raw item as one line of plain JSON: in ASCII, attributes in the item's order, numbers exact."""
-    return _json({name: _plain(value) for name, value in decode_item(item).items()})
+    return json_line(decode_item(item))
+
+
+def json_line(values: Mapping[str, Any]) -> str:
+    """Write Python values, as items have them, as one line of JSON; numbers exact, of any number of digits."""
+    return _json({name: _plain(value) for name, value in values.items()})
 
 
 def _decode(value: AttributeValue, at: _Path) -> Value:
@@ -392,7 +398,9 @@ def _json(plain: Any) -> str:
         return "{" + ", ".join(f"{json.dumps(name)}: {_json(value)}" for name, value in plain.items()) + "}"
     if isinstance(plain, list):
         return "[" + ", ".join(map(_json, plain)) + "]"
-    return number_text(plain) if isinstance(plain, Decimal) else json.dumps(plain)
+    if isinstance(plain, Decimal):
+        return number_text(plain) if len(plain.as_tuple().digits) <= _MAX_DIGITS else str(plain)
+    return json.dumps(plain)
 
 
 def _refusal(at: _Path, expected: str, came: object) -> BadValueError:

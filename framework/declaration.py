@@ -108,6 +108,21 @@ class Declaration:
             return {table.pk: {"S": f"{self.sk_prefix}{group}#{sort}"}}
         return {table.pk: {table.pk_type: group}, table.sk: {"S": self.sk_prefix + sort}}
 
+    def sort_keys(self, label: str) -> frozenset[str]:
+        """What the items of a window have as their sort key, or behind the group where the target has none."""
+        prefix = self.sk_prefix if self.target.sk is not None else "#"
+        if self.partitions == 1:
+            return frozenset({prefix + label})
+        return frozenset(f"{prefix}{label}#{partition}" for partition in range(self.partitions))
+
+    def is_at(self, item: Image, sort_keys: frozenset[str]) -> bool:
+        """Whether an item has the key of an aggregate with one of the `sort_keys`."""
+        table = self.target
+        if table.sk is not None:
+            return item[table.sk].get("S") in sort_keys
+        text: str = item[table.pk]["S"]
+        return text.startswith(self.sk_prefix) and text.endswith(tuple(sort_keys))
+
     def group_key(self, *values: object) -> str:
         """The group's key text, for values as a person gives them to a read.
 

@@ -183,7 +183,11 @@ class Delivery:
             outcome.reject(update, reason, misfit=owner(item) is not None)
             return None
         if item:
-            left = drop_absorbed(update, item)
+            try:
+                left = drop_absorbed(update, item)
+            except BadValueError as error:  # somebody wrote over the watermark: what it covers cannot be told
+                outcome.reject(update, f"key {update.key}: {error}", misfit=True)
+                return None
             outcome.duplicates += len(update.contributions) - (len(left.contributions) if left else 0)
             return left
         if self._exists_elsewhere(update, outcome, deadline):
@@ -195,11 +199,11 @@ class Delivery:
     def _exists_elsewhere(self, update: Update, outcome: Outcome, deadline: float) -> bool:
         """Whether another partition holds the aggregate. Decides only whether a take-back may make an item."""
         table = update.declaration.target
-        return any(
-            "Item"
-            in self._call(outcome, deadline, "get_item", {"TableName": table.name, "Key": key, "ConsistentRead": True})
+        replies = (
+            self._call(outcome, deadline, "get_item", {"TableName": table.name, "Key": key, "ConsistentRead": True})
             for key in update.siblings
         )
+        return any(owner(reply.get("Item", {})) == update.declaration.name for reply in replies)
 
     def _isolate(self, update: Update, outcome: Outcome, deadline: float, reason: str, *, misfit: bool) -> None:
         """Apply the halves of a rejected update in turn, down to the record that DynamoDB will never take."""

@@ -18,7 +18,7 @@ from framework.codec import AttributeValue, Image, decode_item, number
 from framework.declaration import Declaration, group_text, join
 from framework.decode import Record, explain, is_expiry, key_text
 from framework.errors import BadRecordError, BadValueError, shortened
-from framework.lanes import MARK
+from framework.lanes import MARK, owner
 from framework.measures import EXACT, Number
 from framework.paths import getter, top_level
 
@@ -155,7 +155,7 @@ def _compile_share(declaration: Declaration) -> Callable[[Image], Share | None]:
 
     def share(image: Image) -> Share | None:
         # What Streamfold wrote never counts.
-        if mark in image or (matches is not None and not matches(image)):
+        if (mark in image and owner(image) is not None) or (matches is not None and not matches(image)):
             return None
         found = group(image)
         if found is None:

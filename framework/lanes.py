@@ -25,13 +25,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 
-from framework.codec import Image
+from framework.codec import AttributeValue, Image
+from framework.errors import BadValueError, shortened
 
 __all__ = ["LANE_PREFIX", "MARK", "bound", "hour_of", "lane_attribute", "owner", "position", "stale", "watermark"]
 
 MARK = "sf~"
 LANE_PREFIX = MARK
+_is_watermark = re.compile(r"[0-9]{2}(?P<number>[0-9]{1,40})@(?P<hour>[0-9]{1,9})").fullmatch
 # Twice the life of a stream record, for trimming is late and clocks differ.
 _FORGET_AFTER_HOURS = 48
 
@@ -66,9 +69,16 @@ def watermark(sequence: int, hour: int) -> str:
     return f"{bound(sequence)}@{hour}"
 
 
-def position(value: str) -> int:
-    """The sequence number of the last record absorbed, out of a watermark."""
-    return int(value[2 : value.index("@")])
+def position(value: AttributeValue) -> int:
+    """The sequence number of the last record absorbed, out of a lane attribute.
+
+    Raises:
+        BadValueError: It holds no watermark.
+    """
+    found = _is_watermark(value.get("S") or "")
+    if found is None:
+        raise BadValueError(f"expected a watermark such as '0212@420000', came {shortened(value)}")
+    return int(found["number"])
 
 
 def stale(item: Image, lane: str, hour: int) -> dict[str, str]:
@@ -82,10 +92,10 @@ def stale(item: Image, lane: str, hour: int) -> dict[str, str]:
     found = {}
     for attribute, value in item.items():
         if attribute.startswith(LANE_PREFIX) and attribute not in (lane, MARK):
-            text = value["S"]
+            mark = _is_watermark(value.get("S") or "")
             # Whole hours are compared, so one more than 48 is never less than 48 hours.
-            if hour - int(text[text.index("@") + 1 :]) > _FORGET_AFTER_HOURS:
-                found[attribute] = text
+            if mark is not None and hour - int(mark["hour"]) > _FORGET_AFTER_HOURS:
+                found[attribute] = mark.string
     return found
 
 

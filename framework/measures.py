@@ -113,7 +113,8 @@ class Average(_OfAttribute):
         total, count = stored.get(f"{name}Sum"), stored.get(f"{name}Count")
         if not count or total is None:
             return None
-        return _DIGITS_38.divide(Decimal(total), Decimal(count))
+        mean = _DIGITS_38.divide(Decimal(total), Decimal(count))
+        return int(mean) if mean == mean.to_integral_value() else mean
 
 
 class Min(_OfAttribute):

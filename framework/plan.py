@@ -211,11 +211,15 @@ class _Expression:
 
 
 def drop_absorbed(update: Update, item: Image) -> Update | None:
-    """What is left of an update for an item that is there: the records above its watermark; None if none are."""
+    """What is left of an update for an item that is there: the records above its watermark; None if none are.
+
+    Raises:
+        BadValueError: The watermark is none.
+    """
     value = item.get(update.lane)
     if value is None:
         return update
-    absorbed = position(value["S"])
+    absorbed = position(value)
     left = tuple(c for c in update.contributions if c[0] > absorbed)
     return replace(update, contributions=left) if left else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from itertools import islice
 from typing import Any
 
@@ -79,7 +78,10 @@ def aggregates_of(declaration: Declaration, items: Iterable[Image]) -> Iterator[
 def _ranked(declaration: Declaration, window: str | date, client: Any, limit: int | None) -> Iterator[Aggregate]:
     if declaration.index is None:
         raise ReadError(f"{declaration.name}: expected an index to read a window from, came a declaration without one")
-    items = _query(declaration, declaration.window.label(window), client or dynamodb(), limit)
+    label = declaration.window.label(window)
+    # An index may hold other items too: of an aggregation with another prefix, or with a former number of partitions.
+    keys = declaration.sort_keys(label)
+    items = (i for i in _query(declaration, label, client or dynamodb(), limit) if declaration.is_at(i, keys))
     if declaration.partitions == 1:
         return (found for item in items for found in _together(declaration, [item]))
     return iter(_merged(declaration, items))
@@ -126,7 +128,7 @@ def _stored(declaration: Declaration, items: list[Image]) -> dict[str, Number]:
     """The kept attributes of an aggregate, put together from its items."""
     stored: dict[str, Number] = {}
     for slot in declaration.slots:
-        values = [_whole(number(item[slot.attribute]["N"])) for item in items if slot.attribute in item]
+        values = [_value(declaration, item, slot.attribute) for item in items if slot.attribute in item]
         if values:
             stored[slot.attribute] = combine(slot.kind, values)
     return stored
@@ -143,5 +145,12 @@ def _together(declaration: Declaration, items: list[Image]) -> Iterator[Aggregat
     yield Aggregate(group, label, {name: m.read(name, stored) for name, m in declaration.measures.items()})
 
 
-def _whole(value: Decimal) -> Number:
+def _value(declaration: Declaration, item: Image, attribute: str) -> Number:
+    raw = item[attribute].get("N")
+    if raw is None:
+        key = {name: item[name] for name in declaration.target.keys}
+        raise ReadError(
+            f"{declaration.name}: item {key}: {attribute}: expected a number, came {shortened(item[attribute])}"
+        )
+    value = number(raw)
     return int(value) if value == value.to_integral_value() else value

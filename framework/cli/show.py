@@ -23,6 +23,13 @@ _MOST_NAMED = 20
 _MOST_CHARTED = 10
 
 
+class _Console(Console):
+    """rich's own ends the process as failed when whoever read its output has seen enough."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
     """A progress bar on standard error, with the time that is left; nothing where that is no terminal."""
@@ -48,9 +55,11 @@ def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
         value = one[measure] or 0
         group = " ".join(one.group) if isinstance(one.group, tuple) else str(one.group)
         # As text, for in a plain string rich would read [...] as markup.
-        name = Text(group, overflow="ellipsis", no_wrap=True)
+        # Nor may a group's characters move the cursor.
+        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in group)
+        name = Text(shown, overflow="ellipsis", no_wrap=True)
         grid.add_row(name, f"{value:,}", Bar(most or 1.0, 0, max(float(value), 0.0), width=40))
-    Console().print(grid)
+    _Console().print(grid)
 
 
 def ranking(title: str, aggregation: type[Aggregation], found: Iterable[Aggregate]) -> None:

@@ -8,7 +8,7 @@ from framework.aggregation import Aggregation
 from framework.app import load_app
 from framework.cli import show
 from framework.cli.local import drained, source_table
-from framework.codec import encode_item, plain_json
+from framework.codec import json_line
 from framework.local import Local
 from framework.reading import Aggregate
 
@@ -48,7 +48,7 @@ def _show(aggregation: type[Aggregation], options: Any, found: list[Aggregate]) 
     if options.json:
         for one in found:
             group = [*one.group] if isinstance(one.group, tuple) else one.group
-            print(plain_json(encode_item({"group": group, "window": one.window, **one.values})))
+            print(json_line({"group": group, "window": one.window, **one.values}))
     elif found:
         show.chart(f"{aggregation.name}, {options.window}", found, show.ranked_by(aggregation))
     else:

@@ -88,7 +88,7 @@ class Local:
     now: Callable[[], float]
 
     def __init__(self, app: App, *, files: Mapping[str, Path | str] | None = None, batch_size: int = 1000) -> None:
-        if not 1 <= batch_size <= _MOST_RECORDS:
+        if type(batch_size) is not int or not 1 <= batch_size <= _MOST_RECORDS:
             raise ConfigurationError(f"Local: batch_size: expected 1 to {_MOST_RECORDS:,}, came {batch_size!r}")
         self.now = time.time
         self._app = app

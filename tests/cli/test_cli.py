@@ -133,12 +133,12 @@ def test_an_app_that_fails_when_it_is_imported_is_one_sentence(
 
 def test_a_group_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "events.jsonl"
-    file.write_text(
-        "".join(json.dumps(download(song, 1, "2018-01-15")) + "\n" for song in ("a[/b]", "[red]x", ":smile:"))
-    )
+    songs = ("a[/b]", "[red]x", ":smile:", "\x1b[31mred")
+    file.write_text("".join(json.dumps(download(song, 1, "2018-01-15")) + "\n" for song in songs))
     assert main(["top", *APP, "--events", str(file), "monthly-downloads", "2018-01"]) == 0
     out = capsys.readouterr().out
-    assert all(song in out for song in ("a[/b]", "[red]x", ":smile:"))
+    assert all(song in out for song in songs[:3])
+    assert "\x1b" not in out
 
 
 SHELL = f"{sys.executable} -m framework.cli local --app handlers.app:app --events"
@@ -153,6 +153,7 @@ SHELL = f"{sys.executable} -m framework.cli local --app handlers.app:app --event
         ("PYTHONIOENCODING=ascii {run}", 3, "na?ve", "bad record"),
         ("(({run} --json; echo $? >&3) 2>&1 >/dev/null | true) 3>&1", 0, "3\n", ""),
         ("({run} --json; echo $? >&2) | true", 0, "", ""),
+        ("(PYTHONUNBUFFERED=1 {run}; echo code $? >&2) | true", 0, "", "code 0"),
     ],
 )
 def test_closed_full_and_narrow_outputs(command: str, code: int, out: str, err: str, tmp_path: Path) -> None:

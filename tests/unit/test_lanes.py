@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from framework.errors import BadValueError
 from framework.lanes import LANE_PREFIX, MARK, bound, hour_of, lane_attribute, owner, position, stale, watermark
 
 numbers = st.integers(0, 10**40 - 1)
@@ -18,7 +19,14 @@ def test_a_watermark_is_below_a_bound_exactly_if_its_number_is(a: int, b: int, h
 
 @given(numbers, st.integers(0, 10**7))
 def test_a_watermark_tells_its_number(number: int, hour: int) -> None:
-    assert position(watermark(number, hour)) == number
+    assert position({"S": watermark(number, hour)}) == number
+
+
+@pytest.mark.parametrize("value", [{"N": "1"}, {"S": "zzz"}, {"S": ""}, {"S": "0212@"}])
+def test_what_is_no_watermark_is_refused_and_never_stale(value: dict[str, str]) -> None:
+    with pytest.raises(BadValueError, match="expected a watermark such as '0212@420000', came"):
+        position(value)
+    assert stale({"sf~abcdefgh": value, MARK: {"S": "name"}}, "sf~other", 10**6) == {}
 
 
 def test_lanes_of_other_shards_streams_and_aggregations_have_other_names() -> None:

@@ -22,6 +22,7 @@ from framework import (
     Count,
     DeliveryError,
     EventError,
+    ReadError,
     Sum,
     Table,
 )
@@ -384,10 +385,62 @@ def test_a_renamed_aggregation_on_the_old_ones_items_fails_the_batch(engine: Mem
         renamed(event(record(2, new=download())))
 
 
+class MoreDownloads(OtherDownloads):
+    """As after a renaming with a prefix: another aggregation's entries are in the same index."""
+
+    name = "more-downloads"
+    sk_prefix = "v2#"
+    Downloads = None
+    DownloadCount = Count()
+    index = MonthlyDownloads.index
+
+
+def test_an_index_that_several_aggregations_share_is_read_by_each_for_itself(engine: MemoryDynamoDB) -> None:
+    Consumer(app, "MusicLibrary", engine)(event(record(1, new=download("a")), record(2, new=download("b"))))
+    more = Consumer(App("music", [MoreDownloads]), "MusicLibrary", engine)
+    more(event(record(3, new=download("a")), record(4, new=download("d"))))
+    stranger = {"songID": {"S": "u"}, "SK": {"S": "x"}, "Month": {"S": "2018-01"}, "DownloadCount": {"N": "9"}}
+    engine.put_item(TableName="MusicLibrary", Item=stranger)
+    for aggregation, groups in ((MonthlyDownloads, {"a", "b"}), (MoreDownloads, {"a", "d"})):
+        assert {one.group for one in aggregation.all("2018-01", client=engine)} == groups
+        assert {one.window for one in aggregation.top("2018-01", 10, client=engine)} == {"2018-01"}
+
+
+def test_a_foreign_item_at_a_siblings_key_is_no_aggregate_to_take_back_from() -> None:
+    engine = engine_for(weights_app)
+    for partition in range(2):
+        engine.put_item(TableName="Weights", Item={"key": {"S": f"a#all#{partition}"}, "mine": {"BOOL": True}})
+    response = Consumer(weights_app, "MusicLibrary", engine)(event(record(1, old=download(weight={"N": "1"}))))
+    assert response["streamfold"]["badRecords"] + response["streamfold"]["refusedTakeBacks"] == 1
+    assert Weights.get("a", "all", client=engine) is None
+
+
+def test_a_watermark_that_somebody_wrote_over_does_not_hold_the_batch_up(engine: MemoryDynamoDB) -> None:
+    consumer = Consumer(app, "MusicLibrary", engine)
+    consumer(event(record(1, new=download("a"))))
+    (item,) = engine.scan(TableName="MusicLibrary")["Items"]
+    (lane,) = (name for name in item if name.startswith("sf~") and name != "sf~")
+    engine.put_item(TableName="MusicLibrary", Item={**item, lane: {"S": "zzz"}, "sf~note": {"N": "1"}})
+    response = consumer(event(record(2, new=download("a")), record(3, new=download("b"))))
+    (bad,) = response["streamfold"]["bad"]
+    assert bad["reason"].endswith("expected a watermark such as '0212@420000', came {'S': 'zzz'}")
+    assert MonthlyDownloads.get("b", "2018-01", client=engine) is not None
+
+
+def test_a_measure_that_somebody_wrote_over_is_named_by_a_read() -> None:
+    engine = engine_for(weights_app)
+    Consumer(weights_app, "MusicLibrary", engine)(event(record(1, new=download(weight={"N": "1"}))))
+    (item,) = engine.scan(TableName="Weights")["Items"]
+    engine.put_item(TableName="Weights", Item={**item, "Weight": {"S": "x"}})
+    with pytest.raises(ReadError, match=r"weights: item .*: Weight: expected a number, came"):
+        Weights.get("a", "all", client=engine)
+
+
 def test_items_of_an_app_that_is_not_this_one_never_count(engine: MemoryDynamoDB) -> None:
-    own = download(**{"sf~": {"S": "long-gone"}})
+    own, users = download(**{"sf~": {"S": "long-gone"}}), download(**{"sf~": {"N": "1"}})
     response = Consumer(app, "MusicLibrary", engine)(event(record(1, new=own), record(2, old=own)))
     assert response["streamfold"]["updates"] == 0
+    assert Consumer(app, "MusicLibrary", engine)(event(record(3, new=users)))["streamfold"]["updates"] == 1
 
 
 @pytest.mark.parametrize("weights", [["9e125", "9e125"], ["1e38", "0.5"]])
