@@ -97,6 +97,7 @@ def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
             kept = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})["include"]
             attributes = (slot.attribute for slot in declaration.slots)
             kept.extend(name for name in attributes if name != index.sk and name not in kept)
+            kept.sort()  # an index is the same in whichever order its aggregations are listed
     return found
 
 

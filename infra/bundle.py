@@ -3,7 +3,7 @@
 Three parts, and nothing else:
 
 1. of `framework` the modules that the runtime entry can import, found in their source text;
-2. the `handlers`;
+2. the `handlers`, with what files they have beside them, tests left out;
 3. Powertools and what it needs, and the time zones, as wheels for Lambda's platform at the versions of
    `constraints.txt`. Nothing says that Lambda's runtime has a time zone database, and the one for .NET had none.
 
@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 
 from framework.errors import StreamfoldError, shortened
 
-__all__ = ["WHEELS", "BundleError", "build", "closure", "digest", "zipped"]
+__all__ = ["WHEELS", "BundleError", "build", "bundle", "closure", "digest", "zipped"]
 
 # Powertools and what it requires, less what Lambda's runtime has, and the time zones.
 WHEELS = ("aws-lambda-powertools", "typing-extensions", "tzdata")
@@ -49,6 +49,39 @@ class BundleError(StreamfoldError):
     """The bundle cannot be made from what is there."""
 
 
+def bundle(root: Path, folder: Path, app: str) -> tuple[Path, bool]:
+    """Make the bundle in a folder of its own, and see that the app can be loaded from it and nothing else.
+
+    The folder is named by the digest and appears when it is whole, so that builds at the same time, and one that was
+    cut short, do no harm.
+
+    Args:
+        root: The repository.
+        folder: Where bundles are kept.
+        app: The app, as `MODULE:VARIABLE`.
+
+    Returns:
+        The bundle, and whether its modules are compiled.
+
+    Raises:
+        BundleError: As `build` does; or the app needs what the bundle has not.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch, "bundle")
+            compiled = build(root, made)
+            _load(made, app)
+            found = folder / digest(made)
+            if found.exists() and digest(found) != found.name:
+                shutil.rmtree(found)
+            if not found.exists():
+                made.rename(found)
+    except OSError as error:
+        raise BundleError(f"{folder}: expected a folder that can be written, came {error}") from error
+    return found, compiled
+
+
 def build(
     root: Path, target: Path, *, python: str = "3.13", architecture: str = "arm64", wheels: Path | None = None
 ) -> bool:
@@ -56,7 +89,7 @@ def build(
 
     Args:
         root: The repository, with `framework`, `handlers` and `constraints.txt`.
-        target: An empty folder, one to be made, or an earlier bundle, which is replaced.
+        target: An empty folder, or one to be made.
         python: The version of Lambda's Python.
         architecture: The function's, as Lambda calls it: `arm64` or `x86_64`.
         wheels: Where wheels are kept for builds without a network; by default `$XDG_CACHE_HOME/streamfold`.
@@ -70,11 +103,10 @@ def build(
     if architecture not in _PLATFORMS:
         raise BundleError(f"architecture: expected one of {', '.join(_PLATFORMS)}, came {architecture!r}")
     there = next(target.iterdir(), None) if target.exists() else None
-    entry = target.joinpath(*_ENTRY.split(".")).with_suffix(".py")
-    if there and not (entry.is_file() and entry.stat().st_mtime == _TIME):
-        raise BundleError(f"{target}: expected an empty folder or an earlier bundle, came one with {there.name!r}")
-    handlers = [path for path in _files(root / "handlers") if path.suffix == ".py"]
-    if not handlers:
+    if there:
+        raise BundleError(f"{target}: expected an empty folder, came one with {there.name!r}")
+    handlers = [path for path in _files(root / "handlers") if not _DROPPED.intersection(path.relative_to(root).parts)]
+    if not any(path.suffix == ".py" for path in handlers):
         raise BundleError(f"{root / 'handlers'}: expected handlers, came no Python file")
     ours = [*closure(root, _ENTRY).values(), *handlers]
     platform = ["--platform", _PLATFORMS[architecture], "--python-version", python, "--implementation", "cp"]
@@ -85,7 +117,6 @@ def build(
         site = Path(scratch)
         _pip("install", "--isolated", "--no-index", "--no-compile", "--target", scratch, *platform, *map(str, found))
         theirs = [path for path in _files(site) if _is_kept(path.relative_to(site))]
-        shutil.rmtree(target, ignore_errors=True)
         for base, paths in ((site, theirs), (root, ours)):
             _copy(base, paths, target)
     compiled = _compile(target, python)
@@ -131,13 +162,14 @@ def closure(root: Path, start: str) -> dict[str, Path]:
 
 
 def digest(folder: Path) -> str:
-    """SHA-256 over the relative paths and the contents of a folder's files, compiled modules left out.
+    """SHA-256 over the relative paths and the contents of a folder's files.
 
-    They follow from the others, and whether there are any hangs on the machine.
+    Of compiled modules only the paths: their contents follow from the others, but not to the byte.
     """
     total = hashlib.sha256()
-    for path in (path for path in _files(folder) if path.suffix != ".pyc"):
-        for part in (path.relative_to(folder).as_posix().encode(), path.read_bytes()):
+    for path in _files(folder):
+        content = b"" if path.suffix == ".pyc" else path.read_bytes()
+        for part in (path.relative_to(folder).as_posix().encode(), content):
             # With its length first, so that no two folders run together to the same bytes.
             total.update(len(part).to_bytes(8, "big") + part)
     return total.hexdigest()
@@ -239,6 +271,21 @@ def _pip(verb: str, *arguments: str) -> None:
         errors = [line for line in lines if line.startswith("ERROR:")] or lines
         wanted = ", ".join(argument for argument in arguments if "==" in argument) or "the wheels to install"
         raise BundleError(f"pip {verb}: expected {wanted}, came {errors[-1].removeprefix('ERROR:').strip()[:300]}")
+
+
+def _load(folder: Path, app: str) -> None:
+    """Load the app with the bundle and the standard library on the path, and nothing else."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from framework.app import load_app; "
+        "from framework.errors import StreamfoldError\n"
+        "try: load_app(sys.argv[2])\n"
+        "except StreamfoldError as error: sys.exit(str(error))"
+    )
+    command = [sys.executable, "-I", "-S", "-B", "-c", program, str(folder), app]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
+    if done.returncode:
+        came = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise BundleError(f"bundle: expected an app that loads from handlers/ and framework alone, came {came}")
 
 
 def _compile(target: Path, python: str) -> bool:

@@ -15,6 +15,7 @@ __all__ = ["TUMBLING_SECONDS", "check", "warn"]
 
 TUMBLING_SECONDS = 900  # the longest: it is there for the shard id that comes with it, not for its state
 _MOST_READERS = 2  # AWS facts: the stream
+_MOST_INDEXES = 20  # DynamoDB developer guide, quotas
 
 
 def check(manifest: Manifest, settings: Settings, root: Path) -> None:
@@ -32,14 +33,27 @@ def check(manifest: Manifest, settings: Settings, root: Path) -> None:
                 raise ConfigurationError(
                     f"context: {kind}.{name}: expected one of the app's {kind} ({', '.join(known)}), came {name!r}"
                 )
+    _check_arn("alarmTopic", settings.alarm_topic, settings)
     physical = [settings.physical(name) for name in manifest["tables"]]
     if len(set(physical)) < len(physical):
         raise ConfigurationError(f"context: tables: expected a name of its own for each, came {', '.join(physical)}")
     for name in manifest["consumers"]:
         _check_consumer(name, settings)
     for name, shape in manifest["tables"].items():
+        _check_arn(f"tables.{name}.streamArn", settings.table(name).stream_arn, settings)
+        if len(shape["indexes"]) > _MOST_INDEXES:
+            raise ConfigurationError(
+                f"table {name!r}: expected at most {_MOST_INDEXES} indexes, DynamoDB's default, "
+                f"came {len(shape['indexes'])}"
+            )
         if not settings.table(name).existing:
             indexes_now(root, settings, name, shape["indexes"])
+
+
+def _check_arn(where: str, arn: str | None, settings: Settings) -> None:
+    """A stream and a topic have to be where the stack is."""
+    if arn is not None and settings.region is not None and arn.split(":")[3] != settings.region:
+        raise ConfigurationError(f"context: {where}: expected one in {settings.region}, came {arn}")
 
 
 def _check_consumer(name: str, settings: Settings) -> None:
@@ -53,6 +67,11 @@ def _check_consumer(name: str, settings: Settings) -> None:
         raise ConfigurationError(
             f"context: tables.{name}.readers: expected at most {_MOST_READERS - 1}, since a stream takes "
             f"{_MOST_READERS} readers and the consumer is one, came {table.readers}"
+        )
+    if consumer.batch_size > 10 and consumer.batching_window < 1:
+        raise ConfigurationError(
+            f"context: consumers.{name}.batchingWindow: expected at least 1 for a batchSize above 10, as Lambda does, "
+            f"came {consumer.batching_window}"
         )
     if consumer.parallelization > 1:
         raise ConfigurationError(

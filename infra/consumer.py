@@ -66,7 +66,7 @@ class Consumer(Construct):
         # The construct takes names of days only.
         cast(logs.CfnLogGroup, log.node.default_child).retention_in_days = ours.log_days
         log.grant_write(self.role)
-        names = {declared: settings.physical(declared) for declared in manifest["tables"]}
+        names = {declared: settings.physical(declared) for declared in (table, *manifest["consumers"][table]["grants"])}
         self.function = lambda_.Function(
             self,
             "Function",

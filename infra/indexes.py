@@ -24,6 +24,7 @@ __all__ = ["SNAPSHOT", "indexes_now", "main"]
 
 SNAPSHOT = "deployed-indexes.json"
 _Indexes = dict[str, IndexManifest]
+_SHAPE = {"pk", "sk", "include"}
 
 
 def indexes_now(root: Path, settings: Settings, table: str, wanted: Mapping[str, IndexManifest]) -> _Indexes:
@@ -65,9 +66,12 @@ def _snapshot(root: Path) -> dict[str, dict[str, _Indexes]]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        good = all(isinstance(t, dict) and all(isinstance(i, dict) for i in t.values()) for t in found.values())
-    except (ValueError, AttributeError) as error:
+    except (ValueError, OSError) as error:
         raise ConfigurationError(f"{SNAPSHOT}: expected JSON as `make deployed` writes it, came {error}") from None
+    try:
+        good = all(set(index) == _SHAPE for stage in found.values() for of in stage.values() for index in of.values())
+    except (AttributeError, TypeError):
+        good = False
     if not good:
         raise ConfigurationError(f"{SNAPSHOT}: expected indexes by stage and table, came {shortened(found)}")
     return dict(found)

@@ -125,7 +125,7 @@ def _monitor_table(facade: monitoring.MonitoringFacade, name: str, deployed: Dep
         facade.monitor_dynamo_table_global_secondary_index(
             table=deployed.table,
             global_secondary_index_name=index,
-            alarm_friendly_name=f"{name}-{index}",
+            alarm_friendly_name=f"{name}-index-{index}",
             human_readable_name=f"{name} {index}",
             add_write_throttled_events_count_alarm=throttled,
         )

@@ -18,11 +18,11 @@ from framework.errors import ConfigurationError, shortened
 
 __all__ = ["Capacity", "ConsumerSettings", "Settings", "TableSettings", "read_settings"]
 
-_STREAM_ARN = re.compile(r"arn:[\w-]+:dynamodb:[\w-]+:\d{12}:table/([\w.-]+)/stream/.+")
-_TOPIC_ARN = re.compile(r"arn:[\w-]+:sns:[\w-]+:\d{12}:[\w-]+")
+_STREAM_ARN = re.compile(r"arn:[\w-]+:dynamodb:[\w-]+:\d{12}:table/([\w.-]+)/stream/[\w:.-]+", re.ASCII)
+_TOPIC_ARN = re.compile(r"arn:[\w-]+:sns:[\w-]+:\d{12}:[\w-]+", re.ASCII)
 _TABLE_NAME = re.compile(r"[\w.-]{3,255}", re.ASCII)
 _ACCOUNT = re.compile(r"\d{12}", re.ASCII)
-_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d", re.ASCII)
 _STAGE = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
@@ -225,7 +225,7 @@ def _object(where: str, value: Any, keys: set[str] | None = None) -> dict[str, A
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _wrong(where, "an object, on the command line as JSON", value) from None
     if not isinstance(value, dict):
         raise _wrong(where, "an object", value)

@@ -35,7 +35,7 @@ OTHERS = {
         (
             shop,
             "Visits",
-            {"STREAMFOLD_TABLE": "Visits", "STREAMFOLD_NAMES": '{"Orders": "shop-orders"}'},
+            {"STREAMFOLD_TABLE": "Visits", "STREAMFOLD_NAMES": "{}"},
             "views, stays",
         ),
     ],

@@ -90,8 +90,8 @@ def test_a_wave_knows_which_indexes_it_deploys_and_watches(tmp_path: Path) -> No
     found = synthesize("music", {"indexes": "next"}, root=tmp_path)
     assert found.data["Metadata"]["streamfold"]["indexes"] == {"MusicLibrary": {"GenreIndex": OTHER}}
     names = {each["Properties"]["AlarmName"] for each in found.all("CloudWatch::Alarm").values()}
-    assert "music-prod-MusicLibrary-GenreIndex-Write-Throttled-Events-Write" in names
-    assert "music-prod-MusicLibrary-MonthDownloadsIndex-Write-Throttled-Events-Write" not in names
+    assert "music-prod-MusicLibrary-index-GenreIndex-Write-Throttled-Events-Write" in names
+    assert "music-prod-MusicLibrary-index-MonthDownloadsIndex-Write-Throttled-Events-Write" not in names
 
 
 def test_indexes_of_an_existing_table_are_not_ours_to_change(tmp_path: Path) -> None:
@@ -106,11 +106,15 @@ def test_indexes_of_an_existing_table_are_not_ours_to_change(tmp_path: Path) -> 
     ("text", "came"),
     [
         ("{", "expected JSON as `make deployed` writes it, came Expecting property name"),
-        ("[]", "expected JSON as `make deployed` writes it, came 'list' object has no attribute 'values'"),
+        ("[]", "expected indexes by stage and table, came []"),
         ('{"prod": 5}', "expected indexes by stage and table, came {'prod': 5}"),
         ('{"prod": {"MusicLibrary": []}}', "expected indexes by stage and table, came {'prod': {'MusicLibrary': []}}"),
+        (
+            '{"prod": {"M": {"I": {"pk": 5}}}}',
+            "expected indexes by stage and table, came {'prod': {'M': {'I': {'pk': 5}}}}",
+        ),
     ],
-    ids=["no JSON", "a list", "no tables", "no indexes"],
+    ids=["no JSON", "a list", "no tables", "no indexes", "no keys"],
 )
 def test_a_broken_snapshot_is_told_in_a_sentence(
     text: str, came: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -76,7 +76,7 @@ def of_table(stack: str, table: str, physical: str, *indexes: str) -> dict[str, 
         f"{stack}-{table}-Write-Throttled-Events-Write": (*throttled, where, 0),
         f"{stack}-{table}-conflicts-Many": ("AWS/DynamoDB", "TransactionConflict", "Sum", where, 100),
         **{
-            f"{stack}-{table}-{index}-Write-Throttled-Events-Write": (
+            f"{stack}-{table}-index-{index}-Write-Throttled-Events-Write": (
                 *throttled,
                 {**where, "GlobalSecondaryIndexName": index},
                 0,

@@ -162,6 +162,21 @@ def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message:
         ),
         (
             "music",
+            {"consumers": {"MusicLibrary": {"batchingWindow": 0, "batchSize": 11}}},
+            "consumers.MusicLibrary.batchingWindow: expected at least 1 for a batchSize above 10, as Lambda does, came 0",
+        ),
+        (
+            "music",
+            {"region": "eu-north-1", "tables": {"MusicLibrary": {"streamArn": MUSIC_STREAM}}},
+            f"tables.MusicLibrary.streamArn: expected one in eu-north-1, came {MUSIC_STREAM}",
+        ),
+        (
+            "music",
+            {"region": "eu-north-1", "alarmTopic": "arn:aws:sns:us-east-1:123456789012:alarms"},
+            "alarmTopic: expected one in eu-north-1, came arn:aws:sns:us-east-1:123456789012:alarms",
+        ),
+        (
+            "music",
             {"consumers": {"MusicLibrary": {"parallelization": 2}}},
             "consumers.MusicLibrary.parallelization: expected 1, since exactly once by lanes needs a shard's records one batch after the other, came 2",
         ),
@@ -171,7 +186,7 @@ def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message:
             "consumers.MusicLibrary: expected a batching window and a timeout shorter than the tumbling window of 900 s, came 300 s and 900 s",
         ),
     ],
-    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "parallel", "window"],
+    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "no batching window", "stream elsewhere", "topic elsewhere", "parallel", "window"],
 )  # fmt: skip
 def test_what_cannot_work_together_is_told_in_a_sentence(
     app: str, context: dict[str, Any], message: str, tmp_path: Path
@@ -243,7 +258,7 @@ index = Index("LikesIndex", pk="Month", sk="Likes")
 app = App("crowded", [type("Likes", (Aggregation,), {**fields, **measures, "Likes": Count(), "index": index})])
 """
 # Without the bundle, whose wheels may have to be downloaded.
-UNBUNDLED = "import sys, infra.app as a; a.code = lambda: a.lambda_.Code.from_inline('x'); sys.exit(a.main())"
+UNBUNDLED = "import sys, infra.app as a; a.code = lambda app: a.lambda_.Code.from_inline('x'); sys.exit(a.main())"
 
 
 def test_what_only_the_cdk_refuses_is_a_sentence_too(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_new_table_is_as_declared(make: Make, name: str, key: tuple[str], ttl:
             "Totals",
             "SalesIndex",
             ("SalesMonth", "Orders"),
-            {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["PriceSum", "PriceCount"]},
+            {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["PriceCount", "PriceSum"]},
         ),
     ],
     ids=["music", "keys only", "with attributes"],
