@@ -49,6 +49,7 @@ e2e: $(INSTALLED) $(CDK) $(MINISTACK) ## Deploy with the real CDK to an emulator
 
 bench: $(INSTALLED) ## Measure speed and write cost beside the alternatives
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.bundle_start
 
 audit: $(AUDIT)/bin/pip-audit ## Look the pinned versions up among known vulnerabilities
 	@rm -f $(FINDINGS)
