@@ -66,7 +66,7 @@ clean: ## Remove caches and build output; .venv stays
 $(INSTALLED): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Streamfold needs Python 3.11 or newer, but there is no $(PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c '$(OLD_ENOUGH)'
-	@echo "Setting up $(VENV), once: this takes about a minute"
+	@echo "Setting up $(VENV), once: this takes two to three minutes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
