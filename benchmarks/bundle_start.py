@@ -62,7 +62,7 @@ def cold_start(bundle: Path, runs: int = 5) -> dict[str, tuple[float, float]]:
 def main() -> None:
     """Build, measure, print. A missed target is only reported, as times are the machine's too."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bundle_start", description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=9)
     runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(folder, "bundle")
