@@ -71,9 +71,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
-$(CDK): package.json package-lock.json
+# With the wheels of the functions' bundle, so that a synth needs no network.
+$(CDK): package.json package-lock.json constraints.txt | $(INSTALLED)
 	@command -v npm >/dev/null || { echo "The CDK's command needs Node.js 20 or newer with npm, but there is no npm" >&2; exit 1; }
 	@npm ci --silent --no-audit --no-fund
+	@$(BIN)/python -c 'from pathlib import Path; from infra.bundle import fetch; fetch(Path("."))'
 	@touch $@
 
 # The emulator pins another botocore than ours.

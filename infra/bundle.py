@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 
 from framework.errors import StreamfoldError, shortened
 
-__all__ = ["WHEELS", "BundleError", "build", "bundle", "closure", "digest", "zipped"]
+__all__ = ["WHEELS", "BundleError", "build", "bundle", "closure", "digest", "fetch", "zipped"]
 
 # Powertools and what it requires, less what Lambda's runtime has, and the time zones.
 WHEELS = ("aws-lambda-powertools", "typing-extensions", "tzdata")
@@ -100,8 +100,6 @@ def build(
     Raises:
         BundleError: A source or a pin is missing, pip fails, or the target has files.
     """
-    if architecture not in _PLATFORMS:
-        raise BundleError(f"architecture: expected one of {', '.join(_PLATFORMS)}, came {architecture!r}")
     there = next(target.iterdir(), None) if target.exists() else None
     if there:
         raise BundleError(f"{target}: expected an empty folder, came one with {there.name!r}")
@@ -109,10 +107,8 @@ def build(
     if not any(path.suffix == ".py" for path in handlers):
         raise BundleError(f"{root / 'handlers'}: expected handlers, came no Python file")
     ours = [*closure(root, _ENTRY).values(), *handlers]
-    platform = ["--platform", _PLATFORMS[architecture], "--python-version", python, "--implementation", "cp"]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = (wheels or caches / "streamfold") / f"{python}-{architecture}"
-    found = _wheels(_pins(root / "constraints.txt"), cache, platform)
+    found = fetch(root, python=python, architecture=architecture, wheels=wheels)
+    platform = _platform(python, architecture)
     with TemporaryDirectory() as scratch:
         site = Path(scratch)
         _pip("install", "--isolated", "--no-index", "--no-compile", "--target", scratch, *platform, *map(str, found))
@@ -124,6 +120,17 @@ def build(
         path.chmod(_FOLDER if path.is_dir() else _FILE)
         os.utime(path, (_TIME, _TIME))
     return compiled
+
+
+def fetch(root: Path, *, python: str = "3.13", architecture: str = "arm64", wheels: Path | None = None) -> list[Path]:
+    """The wheels of a bundle, for arguments as `build` has them; downloaded once, so that builds need no network.
+
+    Raises:
+        BundleError: A pin is missing, or pip fails.
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = (wheels or caches / "streamfold") / f"{python}-{architecture}"
+    return _wheels(_pins(root / "constraints.txt"), cache, _platform(python, architecture))
 
 
 def closure(root: Path, start: str) -> dict[str, Path]:
@@ -220,6 +227,12 @@ class _Imports(ast.NodeVisitor):
         for child in ast.iter_child_nodes(node):
             if child not in unseen:
                 self.visit(child)
+
+
+def _platform(python: str, architecture: str) -> list[str]:
+    if architecture not in _PLATFORMS:
+        raise BundleError(f"architecture: expected one of {', '.join(_PLATFORMS)}, came {architecture!r}")
+    return ["--platform", _PLATFORMS[architecture], "--python-version", python, "--implementation", "cp"]
 
 
 def _source(root: Path, module: str) -> Path | None:
