@@ -3,6 +3,9 @@
 Everything that a handler needs is imported from here. Neither boto3 nor the CDK is loaded by it.
 """
 
+import framework.startup  # first, for what follows loads without a search for garbage  # noqa: F401
+
+# isort: split
 from framework.aggregation import Aggregation
 from framework.app import App
 from framework.conditions import attr

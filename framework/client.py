@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 from typing import Any
 
 __all__ = ["CONNECTIONS", "dynamodb"]
@@ -20,23 +19,14 @@ def dynamodb() -> Any:
     Its time-outs are short, for a reply takes milliseconds and an invocation's time is limited; its own retries are
     few, since delivery has its own, inside the time left.
     """
-    # The SDK and the service's model are tens of thousands of objects that stay. Not to look for garbage among them
-    # while they are made saves some 15 ms of a cold start of 340.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        # Imported here so that `import framework` stays without it. boto3's own session gives the same client, 25 ms
-        # later.
-        import botocore.session
-        from botocore.config import Config
+    # Imported here so that `import framework` stays without it. boto3's own session gives the same client, 25 ms later.
+    import botocore.session
+    from botocore.config import Config
 
-        config = Config(
-            connect_timeout=2,
-            read_timeout=5,
-            max_pool_connections=CONNECTIONS,
-            retries={"mode": "standard", "total_max_attempts": 3},
-        )
-        return botocore.session.get_session().create_client("dynamodb", config=config)
-    finally:
-        if was_on:
-            gc.enable()
+    config = Config(
+        connect_timeout=2,
+        read_timeout=5,
+        max_pool_connections=CONNECTIONS,
+        retries={"mode": "standard", "total_max_attempts": 3},
+    )
+    return botocore.session.get_session().create_client("dynamodb", config=config)

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
+from framework import startup
 from framework.app import App, load_app
 from framework.client import CONNECTIONS, dynamodb
 from framework.decode import SOURCE, Batch, Record, by_number, decode, explain, key_text
@@ -227,3 +228,4 @@ if os.environ.get("AWS_LAMBDA_FUNCTION_NAME"):
     # Lambda loads a function with a whole processor, whatever its memory: the client is made then, not at the first
     # event.
     _consumer()
+startup.loaded()

@@ -315,13 +315,16 @@ def _compile(target: Path, python: str) -> bool:
 
 
 def _interpreter(python: str) -> str | None:
-    """A Python of a version; None where there is none that runs (a version manager's stand-in may not)."""
-    version = 'import sys; print("%d.%d" % sys.version_info[:2])'
+    """A Python of a version; None where there is none that runs (pyenv's stand-in runs only what is selected)."""
+    about = 'import sys; print("%d.%d" % sys.version_info[:2], sys.executable)'
+    selected = {**os.environ, "PYENV_VERSION": python}
     for path in (sys.executable, shutil.which(f"python{python}")):
         if path is not None:
-            done = subprocess.run([path, "-I", "-c", version], capture_output=True, text=True, timeout=60, check=False)
-            if done.stdout.strip() == python:
-                return path
+            command = [path, "-I", "-c", about]
+            done = subprocess.run(command, env=selected, capture_output=True, text=True, timeout=60, check=False)
+            version, _, found = done.stdout.strip().partition(" ")
+            if version == python:
+                return found
     return None
 
 

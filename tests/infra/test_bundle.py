@@ -17,7 +17,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from infra.bundle import WHEELS, BundleError, build, closure, digest, zipped
+from infra.bundle import WHEELS, BundleError, _interpreter, build, closure, digest, zipped
 from infra.bundle import bundle as bundle_in
 from tests.infra.runtime_api import BOTO3, site
 
@@ -57,7 +57,7 @@ def modules(folder: Path, package: str) -> set[str]:
 
 def test_the_bundle_holds_our_code_and_the_wheels_and_nothing_else(bundle: Path) -> None:
     top = {path.name for path in bundle.iterdir() if not path.name.endswith(".dist-info")}
-    assert top == {"framework", "handlers", "aws_lambda_powertools", "typing_extensions.py", "tzdata"}
+    assert top - {"__pycache__"} == {"framework", "handlers", "aws_lambda_powertools", "typing_extensions.py", "tzdata"}
     assert modules(bundle, "handlers") == modules(ROOT, "handlers")
     for name in files(bundle):
         unwanted = {
@@ -319,3 +319,12 @@ def test_beside_the_bundle_only_the_sdk_is_needed(bundle: Path, tmp_path: Path) 
     for name, file in loaded.items():
         assert not file or file.startswith(tuple(path)) or os.path.realpath(file).startswith(standard), (name, file)
         assert not file or "site-packages" not in file, (name, file)
+
+
+def test_a_python_that_pyenv_stands_in_for_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / "python3.99"
+    stand_in.write_text('#!/bin/sh\n[ "$PYENV_VERSION" = 3.99 ] || exit 127\necho 3.99 /opt/python/3.99\n')
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert _interpreter("3.99") == "/opt/python/3.99"
+    assert _interpreter("3.98") is None
