@@ -92,6 +92,7 @@ class Delivery:
         now: The time in epoch seconds, for watermarks.
         clock: A steady clock in seconds, for deadlines.
         sleep: Waits for some seconds.
+        jitter: A number between two, at random.
     """
 
     def __init__(
@@ -102,12 +103,14 @@ class Delivery:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._client = client
         self._connections = connections
         self._now = now
         self._clock = clock
         self._sleep = sleep
+        self._jitter = jitter
 
     def deliver(self, updates: Sequence[Update], deadline: float) -> list[Outcome]:
         """Settle updates, in parallel, until a deadline.
@@ -229,7 +232,7 @@ class Delivery:
         return getattr(self._client, operation)(**arguments)
 
     def _pause(self, tries: int, deadline: float, reason: str) -> None:
-        pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
+        pause = self._jitter(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
         if self._clock() + pause >= deadline:
             raise _NotDoneError(f"the invocation's time ran out after {tries} tries: {reason}")
         self._sleep(pause)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -92,6 +93,9 @@ class Consumer:
         client: A boto3 DynamoDB client.
         connections: Writes under way at once.
         now: The time in epoch seconds.
+        clock: A steady clock in seconds, for deadlines.
+        sleep: Waits for some seconds.
+        jitter: A number between two, at random.
 
     Raises:
         ConfigurationError: No aggregation of the app reads the table.
@@ -105,15 +109,19 @@ class Consumer:
         *,
         connections: int = CONNECTIONS,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         declarations = app.sourced_from(table)
         self._table = table
         self._starts = [compile_fold(declaration) for declaration in declarations]
-        self._delivery = Delivery(client, connections=connections, now=now)
+        self._clock = clock
+        self._delivery = Delivery(client, connections=connections, now=now, clock=clock, sleep=sleep, jitter=jitter)
 
     def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
         """Process one event; see `handler`."""
-        deadline = _deadline(context)
+        deadline = self._clock() + _seconds_left(context)
         batch = decode(event)
         if batch.records and batch.table != self._table:
             raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
@@ -136,9 +144,9 @@ class Consumer:
         return {**processor.response(), "state": {}, "streamfold": _account(batch, folded, outcomes)}
 
 
-def _deadline(context: Any) -> float:
+def _seconds_left(context: Any) -> float:
     left = _SECONDS_WITHOUT_CONTEXT if context is None else context.get_remaining_time_in_millis() / 1000
-    return time.monotonic() + left - min(_RESERVE_SECONDS, left * _RESERVE_SHARE)
+    return left - min(_RESERVE_SECONDS, left * _RESERVE_SHARE)
 
 
 def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:

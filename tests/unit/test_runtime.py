@@ -28,6 +28,7 @@ from framework import (
 )
 from framework import runtime as runtime_module
 from framework.lanes import hour_of
+from framework.local.clock import Clock
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.runtime import Consumer, handler
@@ -243,6 +244,29 @@ def test_a_passing_failure_is_retried_within_the_time_that_is_left_then_reported
     assert time.monotonic() - start < 0.5
     client.errors.clear()
     assert Consumer(app, "MusicLibrary", client)(event(record(5, new=download("a"))))["batchItemFailures"] == []
+
+
+def test_time_and_chance_may_be_simulated(engine: MemoryDynamoDB) -> None:
+    clock, pauses = Clock(1_000_000.0), list[float]()
+
+    def longest(least: float, most: float) -> float:
+        pauses.append(most)
+        return most
+
+    consumer = Consumer(
+        app,
+        "MusicLibrary",
+        Failing(engine, {"a": error("ThrottlingException")}),
+        connections=1,
+        now=lambda: clock.now,
+        clock=lambda: clock.now,
+        sleep=clock.sleep,
+        jitter=longest,
+    )
+    response = consumer(event(record(5, new=download("a"))), Context(10))
+    assert response["batchItemFailures"] == [{"itemIdentifier": "5"}]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    assert clock.now == pytest.approx(1_000_000 + sum(pauses[:-1]))
 
 
 def test_a_write_that_hangs_is_left_behind_at_the_deadline_and_does_no_harm(engine: MemoryDynamoDB) -> None:
