@@ -149,21 +149,26 @@ class Delivery:
         tries = 0
         while left is not None:
             tries += 1
-            outcome.failed_from = left.first
+            current = left
+            outcome.failed_from = current.first
             hour = hour_of(self._now())
             try:
-                item = self._call(outcome, deadline, "update_item", request(left, hour, known))["Attributes"]
+                try:
+                    item = self._call(outcome, deadline, "update_item", request(current, hour, known))["Attributes"]
+                except ClientError as error:
+                    if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                        raise
+                    known = cast("Image | None", error.response.get("Item"))
+                    left = self._reconsider(current, known, outcome, deadline)  # it may read, and fail as a write may
+                    continue
             except BadValueError as error:
-                return self._isolate(left, outcome, deadline, str(error), misfit=False)
+                return self._isolate(current, outcome, deadline, str(error), misfit=False)
             except ClientError as error:
                 code = error.response["Error"]["Code"]
-                if code == "ConditionalCheckFailedException":
-                    known = cast("Image | None", error.response.get("Item"))
-                    left = self._reconsider(left, known, outcome, deadline)
-                elif code == "ValidationException":
+                if code == "ValidationException":
                     reason = error.response["Error"].get("Message", code)
                     misfit = not any(text in reason for text in _ABOUT_A_VALUE)
-                    return self._isolate(left, outcome, deadline, reason, misfit=misfit)
+                    return self._isolate(current, outcome, deadline, reason, misfit=misfit)
                 elif code in _PASSING:
                     self._pause(tries, deadline, str(error))
                 else:
@@ -173,8 +178,8 @@ class Delivery:
             except BotoCoreError as error:
                 raise _NotDoneError(str(error)) from error
             else:
-                outcome.absorbed += len(left.contributions)
-                self._forget(left, item, hour, outcome, deadline)
+                outcome.absorbed += len(current.contributions)
+                self._forget(current, item, hour, outcome, deadline)
                 left = None
         outcome.failed_from = None
 

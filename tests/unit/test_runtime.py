@@ -269,6 +269,26 @@ def test_time_and_chance_may_be_simulated(engine: MemoryDynamoDB) -> None:
     assert clock.now == pytest.approx(1_000_000 + sum(pauses[:-1]))
 
 
+@pytest.mark.parametrize(("code", "done"), [("ThrottlingException", True), ("AccessDeniedException", False)])
+def test_a_read_that_fails_is_as_a_write_that_fails(code: str, done: bool) -> None:
+    class Unreadable(Failing):
+        def get_item(self, **arguments: Any) -> Any:
+            if self.errors:
+                raise self.errors.popitem()[1]
+            return self.engine.get_item(**arguments)
+
+    client = Unreadable(engine_for(weights_app), {"": error(code)})
+    consumer = Consumer(weights_app, "MusicLibrary", client, connections=1)
+    take_back, other = (
+        record(1, old=download(weight={"N": "1"})),
+        record(2, new=download("b", weight={"N": "1"})),
+    )
+    response = consumer(event(take_back, other))
+    assert response["batchItemFailures"] == ([] if done else [{"itemIdentifier": "1"}])
+    assert response["streamfold"]["refusedTakeBacks"] == int(done)
+    assert Weights.get("b", "all", client=client) is not None, "the other update goes on"
+
+
 def test_a_write_that_hangs_is_left_behind_at_the_deadline_and_does_no_harm(engine: MemoryDynamoDB) -> None:
     class Hanging(Failing):
         def update_item(self, **arguments: Any) -> Any:
