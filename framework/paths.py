@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from framework.codec import AttributeValue, Image
 from framework.errors import DeclarationError, shortened
@@ -39,6 +40,11 @@ def parse(path: str) -> tuple[Step, ...]:
             "path: expected names and indexes such as 'address.city' or 'tags[0]' (with a backslash before a "
             f"dot or a bracket that belongs to a name), came {shortened(path)}"
         )
+    return _steps_of(path)
+
+
+@lru_cache(maxsize=1024)
+def _steps_of(path: str) -> tuple[Step, ...]:
     return tuple(
         int(found["index"]) if found["index"] else _ESCAPED.sub(r"\1", found["name"]) for found in _steps(path)
     )

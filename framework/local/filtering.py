@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["matches", "passes"]
+__all__ = ["compiled", "matches", "passes"]
 
 _Number = int | float | Decimal
+_Test = Callable[[list[Any]], bool]
 
 _COMPARE: dict[object, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -34,14 +35,21 @@ _COMPARE: dict[object, Callable[[Any, Any], bool]] = {
 }
 
 
-def passes(patterns: Iterable[Mapping[str, Any]], record: Mapping[str, Any]) -> bool:
-    """Whether a mapping with these patterns sends the record; one without patterns sends every record.
+def compiled(patterns: Iterable[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether a mapping with these patterns sends a record, as a function; one without patterns sends every record.
 
     Raises:
         ValueError: A pattern that Lambda would refuse, or that says what this evaluator does not know.
     """
-    answers = [matches(pattern, record) for pattern in patterns]
-    return any(answers) or not answers
+    tests = [_test(pattern, "pattern") for pattern in patterns]
+    if not tests:
+        return lambda record: True
+    return lambda record: any(test([record]) for test in tests)
+
+
+def passes(patterns: Iterable[Mapping[str, Any]], record: Mapping[str, Any]) -> bool:
+    """Whether a mapping with these patterns sends the record; see `compiled`."""
+    return compiled(patterns)(record)
 
 
 def matches(pattern: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
@@ -50,26 +58,36 @@ def matches(pattern: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
     Raises:
         ValueError: Lambda would refuse the pattern, or it says what this evaluator does not know.
     """
-    return _holds(pattern, [record], "pattern")
+    return _test(pattern, "pattern")([record])
 
 
-def _holds(rule: Any, found: list[Any], at: str) -> bool:
+def _test(rule: Any, at: str) -> _Test:
     """Whether what is found at one place, with arrays opened, fulfils what the pattern says there."""
-    # Everything is looked at, even if the answer is clear: a wrong pattern is wrong whatever the record.
     if isinstance(rule, dict) and rule:
-        objects = [value for value in found if isinstance(value, dict)] or [{}]
-        rows = [[_holds(rule[key], _opened(each, key), f"{at}.{key}") for key in rule] for each in objects]
-        return any(map(all, rows))
+        tests = [(key, _test(rule[key], f"{at}.{key}")) for key in rule]
+
+        def one_has_all(found: list[Any]) -> bool:
+            objects = [value for value in found if isinstance(value, dict)] or [{}]
+            return any(all(test(_opened(each, key)) for key, test in tests) for each in objects)
+
+        return one_has_all
     if isinstance(rule, list) and rule:
-        leaves = [value for value in found if not isinstance(value, dict)]
-        answers = [_matches(matcher, leaves, at) for matcher in rule]
-        return True in answers
+        matchers = [_matcher(matcher, at) for matcher in rule]
+
+        def one_matches(found: list[Any]) -> bool:
+            leaves = [value for value in found if not isinstance(value, dict)]
+            return any(matcher(leaves) for matcher in matchers)
+
+        return one_matches
     raise ValueError(f"{at}: expected an object or an array, neither of them empty, came {rule!r}")
 
 
 def _opened(value: dict[str, Any], key: str) -> list[Any]:
     """What is under a key: nothing, one value, or the elements of an array."""
-    waiting, found = [value[key]] if key in value else [], []
+    waiting: list[Any] = [value[key]] if key in value else []
+    if not waiting or not isinstance(waiting[0], list):
+        return waiting
+    found = []
     while waiting:
         each = waiting.pop(0)
         if isinstance(each, list):
@@ -79,22 +97,24 @@ def _opened(value: dict[str, Any], key: str) -> list[Any]:
     return found
 
 
-def _matches(matcher: Any, leaves: list[Any], at: str) -> bool:
+def _matcher(matcher: Any, at: str) -> _Test:
     match matcher:
         case None | str() | bool() | int() | float() | Decimal():
-            return any(_same(matcher, leaf) for leaf in leaves)
+            return lambda leaves: any(_same(matcher, leaf) for leaf in leaves)
         case {"exists": bool(expected), **rest} if not rest:
-            return bool(leaves) is expected
+            return lambda leaves: bool(leaves) is expected
         case {"prefix": str(prefix), **rest} if not rest:
-            return any(isinstance(leaf, str) and leaf.startswith(prefix) for leaf in leaves)
+            return lambda leaves: any(isinstance(leaf, str) and leaf.startswith(prefix) for leaf in leaves)
         case {"suffix": str(suffix), **rest} if not rest:
-            return any(isinstance(leaf, str) and leaf.endswith(suffix) for leaf in leaves)
+            return lambda leaves: any(isinstance(leaf, str) and leaf.endswith(suffix) for leaf in leaves)
         case {"anything-but": excluded, **rest} if not rest:
             values = _alike(excluded, at)
-            return any(not any(_same(value, leaf) for value in values) for leaf in leaves)
+            return lambda leaves: any(not any(_same(value, leaf) for value in values) for leaf in leaves)
         case {"numeric": list(bounds), **rest} if not rest:
             tests = _bounds(bounds, at)
-            return any(_is_number(leaf) and all(compare(leaf, bound) for compare, bound in tests) for leaf in leaves)
+            return lambda leaves: any(
+                _is_number(leaf) and all(compare(leaf, bound) for compare, bound in tests) for leaf in leaves
+            )
     raise ValueError(
         f"{at}: expected a literal or one of prefix, suffix, anything-but, exists, numeric, came {matcher!r}"
     )
@@ -118,6 +138,8 @@ def _bounds(bounds: list[Any], at: str) -> list[tuple[Callable[[Any, Any], bool]
 
 def _same(literal: Any, leaf: Any) -> bool:
     """Whether two leaves are equal as JSON has it: `true` is not 1, and 1 is 1.0."""
+    if isinstance(literal, str):
+        return bool(literal == leaf)
     if _is_number(literal) or _is_number(leaf):
         return _is_number(literal) and _is_number(leaf) and bool(literal == leaf)
     return bool(literal == leaf)

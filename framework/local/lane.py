@@ -18,7 +18,6 @@ from typing import Any
 from framework.local.attempts import MOST_STATE_BYTES, Piece, Throttled, Verdict, Window, event_of, judge
 from framework.local.clock import Clock
 from framework.local.destinations import AGE_EXCEEDED, RETRIES_EXHAUSTED, Destination, Recorder
-from framework.local.filtering import passes
 from framework.local.settings import FOREVER, Settings
 from framework.local.streams import RETENTION_SECONDS, Entry, Shard
 
@@ -147,7 +146,7 @@ class Lane:
         places, _ = self._next_batch(self._end_of_window(first))
         entries = self.shard.entries(places)
         through = entries[-1].sequence
-        kept = tuple(entry for entry in entries if passes(self._settings.filters, entry.record))
+        kept = tuple(entry for entry in entries if self._settings.passes(entry.record))
         if not kept:
             self._done(through)
             return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from framework.errors import ConfigurationError, shortened
 from framework.filters import MOST_PATTERNS
-from framework.local.filtering import matches
+from framework.local.filtering import compiled
 
 __all__ = ["FOREVER", "Settings"]
 
@@ -39,6 +39,7 @@ class Settings:
         report_failures: Whether the function says from where on a batch comes again.
         filters: Patterns, of which a record has to match one; without any every record passes.
         destination: What gets an invocation record for the records given up on.
+        passes: Whether the filters let a record pass.
 
     Raises:
         ConfigurationError: A value that Lambda would refuse.
@@ -54,6 +55,7 @@ class Settings:
     report_failures: bool = False
     filters: tuple[Mapping[str, Any], ...] = ()
     destination: Literal["s3", "sqs"] | None = None
+    passes: Callable[[Mapping[str, Any]], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, (least, most) in _LIMITS.items():
@@ -74,11 +76,10 @@ class Settings:
     def _check_filters(self) -> None:
         if not isinstance(self.filters, tuple) or len(self.filters) > MOST_PATTERNS:
             raise _wrong("filters", f"a tuple of at most {MOST_PATTERNS} patterns", self.filters)
-        for pattern in self.filters:
-            try:
-                matches(pattern, {})  # looks at all of the pattern, whatever the record
-            except ValueError as error:
-                raise ConfigurationError(f"Settings: filters: {error}") from None
+        try:
+            object.__setattr__(self, "passes", compiled(self.filters))
+        except ValueError as error:
+            raise ConfigurationError(f"Settings: filters: {error}") from None
 
 
 def _wrong(name: str, expected: str, came: object) -> ConfigurationError:

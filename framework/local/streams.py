@@ -27,6 +27,8 @@ _MOST_COUNT = 10**35
 _LONGER_EVERY = 100
 _PLACES = 10_000
 
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -99,7 +101,7 @@ class Shard:
         }
         entry = Entry(sequence, at, sent)
         # Weighed once, for a batch is weighed again with every record that it waits for.
-        weight = len(json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()) + 1
+        weight = len(_as_json(sent).encode()) + 1
         self._entries.append(entry)
         self._sequences.append(sequence)
         self._times.append(at)
