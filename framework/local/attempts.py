@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from framework.errors import StreamfoldError, shortened
@@ -158,6 +159,7 @@ def event_of(
     return event
 
 
+@lru_cache(maxsize=256)
 def utc(seconds: float, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
     """A time as text, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime(form)

@@ -34,6 +34,7 @@ __all__ = ["MemoryDynamoDB"]
 
 Response: TypeAlias = dict[str, Any]
 Method: TypeAlias = Callable[..., Response]
+OnChange: TypeAlias = Callable[[str, Image | None, Image | None], object]
 
 _MOST_BATCHED_WRITES = 25
 _MOST_BATCHED_READS = 100
@@ -82,6 +83,9 @@ class MemoryDynamoDB:
 
     Args:
         clock: Seconds, only ever forward; for how long a ClientRequestToken is remembered.
+        metered: Whether the write units of single writes are counted; if not, they are 0.
+        on_change: Gets the table's name and the item before and after each write that changed it (None for no item),
+            as a stream does. It may keep the images, and must not change them.
 
     Attributes:
         requests: How often each operation was called, by the service's name ("UpdateItem"), failures
@@ -90,11 +94,19 @@ class MemoryDynamoDB:
         rcu: Read units consumed so far.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        metered: bool = True,
+        on_change: OnChange = lambda name, before, after: None,
+    ) -> None:
         self.requests: Counter[str] = Counter()
         self.wcu = 0
         self.rcu = 0.0
         self._clock = clock
+        self._metered = metered
+        self._on_change = on_change
         self._lock = Lock()
         self._tables: dict[str, Table] = {}
         self._tokens = Tokens()
@@ -182,12 +194,17 @@ class MemoryDynamoDB:
         try:
             before, after = write.outcome()
         except ConditionFailedError:
-            self.wcu += write.attempted_units()
+            self.wcu += write.attempted_units() if self._metered else 0
             raise
-        write.table.store(write.place, after)
-        units = write_units(before, after, write.table.shapes)
+        self._store(write, before, after)
+        units = write_units(before, after, write.table.shapes) if self._metered else 0
         self.wcu += units
         return before, after, units
+
+    def _store(self, write: Write, before: Image | None, after: Image | None) -> None:
+        write.table.store(write.place, after)
+        if before != after:
+            self._on_change(write.table.name, before, after)
 
     # -- reads --
 
@@ -281,7 +298,7 @@ class MemoryDynamoDB:
             self.wcu += sum(write.attempted_units(transaction=True) for write in writes)
             raise
         for write, (before, after) in zip(writes, changes, strict=True):
-            write.table.store(write.place, after)
+            self._store(write, before, after)
             units[write.table.name] += write_units(before, after, write.table.shapes, transaction=True)
         self.wcu += units.total()
         self._tokens.remember(token, entries, self._clock())
