@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from random import Random
-from typing import Any
-
-from botocore.exceptions import ClientError, ConnectionClosedError
 
 from framework.errors import ConfigurationError, shortened
-from framework.local.attempts import FunctionError, TimedOut
-from framework.local.clock import Clock
 
-__all__ = ["Chance", "Faults", "FaultyClient", "Stopped"]
+__all__ = ["Chance", "Faults"]
 
 _PER_CALL = (
     "second_poller",
@@ -30,13 +23,6 @@ _PER_CALL = (
     "denied",
     "slow",
 )
-_CODES = {
-    "throttle": "ThrottlingException",
-    "conflict": "TransactionConflictException",
-    "internal_error": "InternalServerError",
-    "denied": "AccessDeniedException",
-}
-_SECONDS_A_CALL = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -65,18 +51,18 @@ class Faults:
         ConfigurationError: A rate that is no probability.
     """
 
-    second_poller: float = 0.06
-    crash: float = 0.03
-    timeout: float = 0.01
-    lost_reply: float = 0.04
+    second_poller: float = 0.1
+    crash: float = 0.05
+    timeout: float = 0.02
+    lost_reply: float = 0.05
     throttle: float = 0.04
     conflict: float = 0.02
     internal_error: float = 0.01
     denied: float = 0.02
-    slow: float = 0.02
+    slow: float = 0.03
     not_invoked: float = 0.03
     restart: float = 0.03
-    duplicate: float = 0.12
+    duplicate: float = 0.1
     deploy: float = 0.02
     split: float = 0.05
     quiet: float = 0.02
@@ -145,73 +131,3 @@ class Chance:
         first = self.random.random() < 0.5
         self.happened[f"{name} {'before' if first else 'after'}"] += 1
         return first
-
-
-class Stopped(BaseException):
-    """The process is gone between two instructions; no `except Exception` of what runs in it may see that.
-
-    Attributes:
-        error: What the mapping sees of it.
-    """
-
-    def __init__(self, error: FunctionError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-class FaultyClient:
-    """A boto3 DynamoDB client, of which every call may fail.
-
-    Args:
-        client: The client behind it.
-        chance: Which faults come.
-        clock: The time.
-        meanwhile: Gives a second poller its turn; returns whether it took it.
-
-    Attributes:
-        deadline: When the invocation has to have ended, in epoch seconds.
-    """
-
-    def __init__(self, client: Any, chance: Chance, clock: Clock, meanwhile: Callable[[], bool]) -> None:
-        self.deadline = float("inf")
-        self._client = client
-        self._chance = chance
-        self._clock = clock
-        self._meanwhile = meanwhile
-
-    def __getattr__(self, operation: str) -> Callable[..., Any]:
-        return functools.partial(self._call, operation)
-
-    def _call(self, operation: str, **arguments: Any) -> Any:
-        call = getattr(self._client, operation)
-        self._clock.advance(_SECONDS_A_CALL)
-        fault = self._chance.of_call()
-        if fault is None:
-            return call(**arguments)
-        if fault in _CODES:
-            self._chance.happened[fault] += 1
-            raise ClientError({"Error": {"Code": _CODES[fault], "Message": "simulated"}}, operation)
-        if fault == "second_poller":
-            if self._meanwhile():
-                self._chance.happened[fault] += 1
-        elif self._chance.before(fault):
-            self._strike(fault)
-            return self._in_time(call, arguments)
-        reply = self._in_time(call, arguments)
-        if fault != "second_poller":
-            self._strike(fault)
-            self._in_time(dict, {})
-        return reply
-
-    def _in_time(self, call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        if self._clock.now >= self.deadline:
-            raise Stopped(TimedOut("Task timed out"))
-        return call(**arguments)
-
-    def _strike(self, fault: str) -> None:
-        if fault == "crash":
-            raise Stopped(FunctionError("Runtime exited"))
-        if fault == "lost_reply":
-            raise ConnectionClosedError(endpoint_url="https://dynamodb")
-        left = max(0.0, self.deadline - self._clock.now)
-        self._clock.advance(left if fault == "timeout" else self._chance.random.uniform(0.0, left))

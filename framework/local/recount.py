@@ -243,8 +243,14 @@ def _share(declaration: Declaration) -> Callable[[Image | None], Share | None]:
     label, group = declaration.window.compile(), _group(declaration)
 
     slots = declaration.slots
+    known: dict[int, Share | None] = {}  # what is new in one change is old in the next
 
     def share(image: Image | None) -> Share | None:
+        if id(image) not in known:
+            known[id(image)] = of(image)
+        return known[id(image)]
+
+    def of(image: Image | None) -> Share | None:
         if image is None or not matches(image):
             return None
         try:

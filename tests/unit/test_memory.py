@@ -899,3 +899,21 @@ def test_powertools_idempotency_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == ["a", "b"]
     # A claim and its completion each; the repeat's claim fails and gives the record back.
     assert (engine.requests["PutItem"], engine.requests["UpdateItem"]) == (3, 2)
+
+
+def test_every_write_that_changes_something_is_told_with_the_item_before_and_after() -> None:
+    told: list[Any] = []
+    engine = MemoryDynamoDB(metered=False, on_change=lambda *change: told.append(change))
+    keys = {"KeySchema": [key("id", "HASH")], "AttributeDefinitions": [typed("id")]}
+    engine.create_table(TableName="one", **keys)
+    item, other = {"id": {"S": "a"}}, {"id": {"S": "a"}, "n": {"N": "1"}}
+    engine.put_item(TableName="one", Item=item)
+    engine.put_item(TableName="one", Item=item)
+    add = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": {"N": "1"}}}
+    engine.update_item(TableName="one", Key=item, **add)
+    with pytest.raises(ClientError):
+        engine.delete_item(TableName="one", Key=item, ConditionExpression="attribute_not_exists(n)")
+    engine.transact_write_items(TransactItems=[{"Delete": {"TableName": "one", "Key": item}}])
+    engine.delete_item(TableName="one", Key=item)
+    assert told == [("one", None, item), ("one", item, other), ("one", other, None)]
+    assert engine.wcu == 2, "the transaction's only"

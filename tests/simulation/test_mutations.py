@@ -1,0 +1,186 @@
+"""A fault planted in a step of the protocol is found by the same simulations that the real one passes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from framework import deliver, fold, lanes, plan, runtime
+from framework.deliver import Delivery
+from framework.local.settings import Settings
+from framework.plan import Update, request
+from framework.report import StreamProcessor
+from framework.testing import Simulation
+from tests.simulation.apps import APPS, history_of
+
+SEEDS = range(300)
+HISTORIES = [(app, history_of(app, least=8, most=20)) for app in APPS]
+
+
+def found(seeds: range = SEEDS) -> int | None:
+    """The first seed whose run is wrong, or does not end."""
+    for seed in seeds:
+        app, history = HISTORIES[seed % len(HISTORIES)]
+        try:
+            if Simulation(app, seed=seed).run(history(Random(seed))).wrong:
+                return seed
+        except AssertionError:
+            return seed
+    return None
+
+
+def without_condition(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(deliver, "request", lambda *arguments: unconditional(request(*arguments)))
+
+
+def unconditional(made: dict[str, Any]) -> dict[str, Any]:
+    made["ConditionExpression"] = f"attribute_not_exists(#never) OR ({made['ConditionExpression']})"
+    made["ExpressionAttributeNames"]["#never"] = "never"
+    return made
+
+
+def with_the_watermark_beyond_what_was_added(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Update, "last", property(lambda update: update.contributions[-1][0] + 10_000_000))
+
+
+def with_the_first_record_as_watermark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Update, "last", Update.first)
+
+
+def with_the_watermark_in_a_write_before(patch: pytest.MonkeyPatch) -> None:
+    two_writes(patch, first="SET", second="ADD")
+
+
+def with_the_watermark_in_a_write_after(patch: pytest.MonkeyPatch) -> None:
+    two_writes(patch, first="ADD", second="SET")
+
+
+def two_writes(patch: pytest.MonkeyPatch, *, first: str, second: str) -> None:
+    call = Delivery._call
+
+    def careless(self: Delivery, outcome: Any, deadline: float, operation: str, arguments: dict[str, Any]) -> Any:
+        text = arguments.get("UpdateExpression", "")
+        if " ADD " not in text:
+            return call(self, outcome, deadline, operation, arguments)
+        sets, adds = text.split(" ADD ")
+        parts = {"SET": sets, "ADD": f"ADD {adds}"}
+        call(self, outcome, deadline, operation, used({**arguments, "UpdateExpression": parts[first]}))
+        rest = {name: value for name, value in arguments.items() if name != "ConditionExpression"}
+        return call(self, outcome, deadline, operation, used({**rest, "UpdateExpression": parts[second]}))
+
+    patch.setattr(Delivery, "_call", careless)
+
+
+def used(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without the placeholders that no expression has."""
+    text = f"{arguments['UpdateExpression']} {arguments.get('ConditionExpression', '')}"
+    placeholders = set(re.findall(r"[#:]\w+", text))
+    for field in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        arguments[field] = {name: value for name, value in arguments[field].items() if name in placeholders}
+    return arguments
+
+
+def with_a_refused_write_taken_as_done(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(deliver, "drop_absorbed", lambda update, item: None)
+
+
+def with_a_refused_write_made_again_in_whole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(deliver, "drop_absorbed", lambda update, item: update)
+    patch.setattr(
+        deliver,
+        "request",
+        lambda update, hour, known: (
+            request(update, hour) if known is None else unconditional(request(update, hour, known))
+        ),
+    )
+
+
+def with_a_failed_record_skipped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StreamProcessor, "_at", lambda self, sequence: {"dynamodb": {"SequenceNumber": ""}})
+    response = StreamProcessor.response
+    patch.setattr(StreamProcessor, "response", lambda self: response(self) and {"batchItemFailures": []})
+
+
+def with_the_highest_failure_reported(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(runtime, "min", max, raising=False)
+
+
+def with_own_writes_counted(patch: pytest.MonkeyPatch) -> None:
+    let_everything_pass(patch)
+    patch.setattr(fold, "MARK", "never")
+
+
+def with_records_counted_that_do_not_match(patch: pytest.MonkeyPatch) -> None:
+    let_everything_pass(patch)
+    compile_fold = fold.compile_fold
+    patch.setattr(runtime, "compile_fold", lambda declaration: compile_fold(replace(declaration, where=None)))
+
+
+def let_everything_pass(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Settings, "passes", lambda settings, record: True)
+
+
+def with_numbers_compared_as_text(patch: pytest.MonkeyPatch) -> None:
+    def as_text(update: Update, item: Any) -> Update | None:
+        absorbed = plan.position(item[update.lane]) if update.lane in item else -1
+        left = tuple(c for c in update.contributions if str(c[0]) > str(absorbed))
+        return replace(update, contributions=left) if left else None
+
+    patch.setattr(plan, "bound", str)
+    patch.setattr(plan, "watermark", lambda sequence, hour: f"{sequence}@{hour}")
+    patch.setattr(plan, "position", lambda value: int(value["S"].partition("@")[0]))
+    patch.setattr(deliver, "drop_absorbed", as_text)
+
+
+def with_one_lane_for_all_shards(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(runtime, "lane_attribute", lambda name, arn, shard: "sf~onelane")
+
+
+def with_watermarks_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lanes, "_FORGET_AFTER_HOURS", -1)
+    patch.setattr(plan, "_FORGET_TOGETHER", 1)
+
+
+def with_take_backs_that_make_aggregates(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Update, "opens", True)
+
+
+def with_expiry_taken_for_a_delete(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fold, "is_expiry", lambda record: False)
+
+
+MUTATIONS = [
+    without_condition,
+    with_the_watermark_beyond_what_was_added,
+    with_the_first_record_as_watermark,
+    with_the_watermark_in_a_write_before,
+    with_the_watermark_in_a_write_after,
+    with_a_refused_write_taken_as_done,
+    with_a_refused_write_made_again_in_whole,
+    with_a_failed_record_skipped,
+    with_the_highest_failure_reported,
+    with_own_writes_counted,
+    with_records_counted_that_do_not_match,
+    with_numbers_compared_as_text,
+    with_one_lane_for_all_shards,
+    with_watermarks_forgotten_at_once,
+    with_take_backs_that_make_aggregates,
+    with_expiry_taken_for_a_delete,
+]
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
+def test_a_planted_fault_is_found(
+    mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+    assert found() is not None
+
+
+def test_without_one_nothing_is_found() -> None:
+    assert found() is None
