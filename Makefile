@@ -20,7 +20,7 @@ OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and "Streamfold ne
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CDK_DISABLE_CLI_TELEMETRY := 1
 
-.PHONY: help demo test check synth deployed e2e bench audit clean
+.PHONY: help demo test soak check synth deployed e2e bench audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: $(INSTALLED) ## Count real flights on an embedded DynamoDB, exactly once
 
 test: $(INSTALLED) ## Run the tests (make test ARGS="-k lanes" runs some)
 	$(BIN)/pytest -n auto --ignore=tests/docs --ignore=tests/e2e $(ARGS)
+
+soak: $(INSTALLED) ## Simulate as many histories as there is time for (make soak ARGS="--seconds 600")
+	@$(BIN)/python -m tests.simulation.soak $(ARGS)
 
 check: $(INSTALLED) ## Check style, types, architecture and every example in the docs
 	$(BIN)/ruff check .

@@ -160,13 +160,7 @@ def item_of(random: Random, sources: list[Table], keys: int) -> tuple[Table, dic
     return events, {"id": f"song{number % 2}", "SK": f"event-{number}", **item}
 
 
-def shares(seeds: range) -> list[tuple[App, list[int]]]:
-    """The apps with the seeds that each of them gets: the one of all handlers every 25th, for it takes the longest."""
+def app_of(seed: int) -> App:
+    """The app that a seed is for: the one of all handlers is every 25th, for it takes the longest."""
     *small, large = APPS
-    return [
-        *(
-            (app, [seed for seed in seeds if seed % 25 and seed % len(small) == place])
-            for place, app in enumerate(small)
-        ),
-        (large, [seed for seed in seeds if seed % 25 == 0]),
-    ]
+    return small[seed % len(small)] if seed % 25 else large

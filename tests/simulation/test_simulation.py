@@ -105,7 +105,7 @@ def test_a_fault_that_always_comes_stops_at_the_end(name: str) -> None:
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, True, "often", None])
 def test_a_rate_that_is_none_is_named(rate: Any) -> None:
-    with pytest.raises(ConfigurationError, match="^Faults: crash: expected 0 to 1, came "):
+    with pytest.raises(ConfigurationError, match=r"^Faults: crash: expected 0 to 1, came "):
         Faults(crash=rate)
 
 
