@@ -26,6 +26,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from functools import lru_cache
 
 from framework.codec import AttributeValue, Image
 from framework.errors import BadValueError, shortened
@@ -39,6 +40,7 @@ _is_watermark = re.compile(r"[0-9]{2}(?P<number>[0-9]{1,40})@(?P<hour>[0-9]{1,9}
 _FORGET_AFTER_HOURS = 48
 
 
+@lru_cache(maxsize=256)
 def lane_attribute(aggregation: str, stream_arn: str, shard_id: str) -> str:
     """The attribute that holds a lane's watermark: 11 bytes, since every item carries a dozen of them.
 

@@ -62,7 +62,7 @@ class Faults:
     slow: float = 0.03
     not_invoked: float = 0.03
     restart: float = 0.03
-    duplicate: float = 0.1
+    duplicate: float = 0.08
     deploy: float = 0.02
     split: float = 0.05
     quiet: float = 0.02

@@ -33,7 +33,7 @@ __all__ = ["Run", "Simulation"]
 
 _START = 1_517_443_190.0  # 2018-01-31T23:59:50Z
 _LARGEST_BATCHES = (1, 2, 3, 5, 8, 13)
-_PAUSES = (0.0, 0.0, 0.1, 1.0, 30.0, 500.0)  # between changes
+_PAUSES = (0.0, 0.0, 0.1, 1.0, 10.0, 200.0)  # between changes
 _DAY = 24 * 3600.0
 _LONGEST_RANGE = 16  # of records that come again together
 # A run takes some five steps a change; one that takes this many will not end.
