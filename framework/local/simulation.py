@@ -170,7 +170,9 @@ class Simulation:
         """Let one of the pollers do one thing; whether there was any to do at this time."""
         self._steps += 1
         if self._steps > self._most_steps:
-            raise AssertionError(f"simulation: expected an end, came none after {self._steps} steps")
+            lanes = [lane for poller in self._first.values() for lane in poller.source.lanes if lane.reason]
+            reasons = "; ".join(f"{lane.shard.shard_id}: {lane.reason}" for lane in lanes)
+            raise AssertionError(f"simulation: expected an end, came none after {self._steps} steps: {reasons}")
         at = self._random.randrange(len(self._names))
         return any(self._first[name].source.step() for name in self._names[at:] + self._names[:at])
 

@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-from framework.testing import assert_exactly_once
+from framework.testing import assert_exactly_once, delete, put
+from handlers.app import app as example
+from handlers.music_library import MonthlyDownloads
 from tests.simulation.apps import APPS, app_of, history_of
 
 # A chunk takes some seconds, so that two processes end at about the same time.
@@ -19,3 +21,12 @@ def test_every_aggregate_counts_every_change_exactly_once(first: int) -> None:
     for app in APPS:
         seeds = [seed for seed in range(first, first + CHUNK) if app_of(seed) is app]
         assert_exactly_once(app, history_of(app), seeds=seeds)
+
+
+def test_the_example_counts_every_download_exactly_once() -> None:
+    music = MonthlyDownloads.source
+    items = [
+        {"songID": f"song-{n % 2}", "SK": f"download-{n}", "Timestamp": f"2018-0{n % 2 + 1}-15T10:00:00Z"}
+        for n in range(6)
+    ]
+    assert_exactly_once(example, [*(put(music, item) for item in items), delete(music, items[0])])
