@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from random import Random
@@ -17,6 +18,7 @@ _PER_CALL = (
     "crash",
     "timeout",
     "lost_reply",
+    "late",
     "throttle",
     "conflict",
     "internal_error",
@@ -34,6 +36,7 @@ class Faults:
         crash: The process ends before a call, or after DynamoDB has done it.
         timeout: The invocation's time ends before a call, or after DynamoDB has done it.
         lost_reply: The connection ends before DynamoDB has done the call, or after it, so that its reply is lost.
+        late: The connection ends, and DynamoDB does the call at some later time: before another call, or at the end.
         throttle: A call is throttled.
         conflict: A call meets a transaction: `TransactionConflictException`.
         internal_error: A call gets `InternalServerError`.
@@ -55,6 +58,7 @@ class Faults:
     crash: float = 0.05
     timeout: float = 0.02
     lost_reply: float = 0.05
+    late: float = 0.03
     throttle: float = 0.04
     conflict: float = 0.02
     internal_error: float = 0.01
@@ -100,12 +104,14 @@ class Chance:
         random: All the chance there is.
         on: Whether there are faults at all.
         happened: How often each one came.
+        late: Calls that DynamoDB has still to do.
     """
 
     faults: Faults
     random: Random
     on: bool = True
     happened: Counter[str] = field(default_factory=Counter)
+    late: list[Callable[[], object]] = field(default_factory=list)
     _steps: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:

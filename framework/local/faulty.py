@@ -26,6 +26,7 @@ _CODES = {
     "denied": "AccessDeniedException",
 }
 _SECONDS_A_CALL = 0.005
+_LATE_ENDS = 0.2  # before each call, for one of those that are late
 _TIMEOUT = 30.0  # seconds of an invocation
 
 
@@ -67,12 +68,18 @@ class FaultyClient:
     def _call(self, operation: str, **arguments: Any) -> Any:
         call = getattr(self._client, operation)
         self._clock.advance(_SECONDS_A_CALL)
+        if self._chance.late and self._chance.random.random() < _LATE_ENDS:
+            self._chance.late.pop(self._chance.random.randrange(len(self._chance.late)))()
         fault = self._chance.of_call()
         if fault is None:
             return call(**arguments)
         if fault in _CODES:
             self._chance.happened[fault] += 1
             raise ClientError({"Error": {"Code": _CODES[fault], "Message": "simulated"}}, operation)
+        if fault == "late":
+            self._chance.happened[fault] += 1
+            self._chance.late.append(functools.partial(_done, call, arguments))
+            raise ConnectionClosedError(endpoint_url="https://dynamodb")
         if fault == "second_poller":
             if self._meanwhile():
                 self._chance.happened[fault] += 1
@@ -97,6 +104,14 @@ class FaultyClient:
             raise ConnectionClosedError(endpoint_url="https://dynamodb")
         left = max(0.0, self.deadline - self._clock.now)
         self._clock.advance(left if fault == "timeout" else self._chance.random.uniform(0.0, left))
+
+
+def _done(call: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Do a call for whose answer nobody waits any more."""
+    try:
+        call(**arguments)
+    except ClientError:
+        pass
 
 
 class Broken(BaseException):

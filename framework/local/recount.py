@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from framework.app import App
 from framework.codec import Image, decode, decode_item, plain_json
 from framework.declaration import Declaration
-from framework.errors import BadRecordError, BadValueError
+from framework.errors import BadRecordError, BadValueError, ConfigurationError
 from framework.lanes import LANE_PREFIX, MARK
 from framework.local.history import key_text
 from framework.measures import Slot
@@ -23,6 +23,7 @@ from framework.paths import getter
 
 __all__ = ["Recount", "Seen", "Wrong"]
 
+_MOST_OUTCOMES = 10_000
 _EXACT = Context(prec=400, Emin=-999999, Emax=999999)
 
 Values: TypeAlias = tuple[Decimal, ...]
@@ -87,6 +88,9 @@ class Recount:
         app: The app. The numbers that are added up must not need more than 38 digits, for DynamoDB refuses a sum that
             does, and which one depends on the order.
         changes: The changes, in order.
+
+    Raises:
+        ConfigurationError: So many existing items are taken back that there are too many outcomes.
     """
 
     def __init__(self, app: App, changes: Iterable[Seen]) -> None:
@@ -161,6 +165,11 @@ class _Totals:
                 for lane, contributions in lanes.items():
                     for _, values in contributions[: first_adds[lane] if lane != maker else 0]:
                         totals |= {self._sum([total, values]) for total in totals}
+                        if len(totals) > _MOST_OUTCOMES:
+                            raise ConfigurationError(
+                                f"history: expected fewer changes of existing items, came {len(totals)} outcomes or "
+                                "more for one aggregate"
+                            )
                 self.possible |= totals
 
     def _sum(self, rows: Sequence[Values]) -> Values:

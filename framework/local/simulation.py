@@ -149,8 +149,7 @@ class Simulation:
         self._drain(steps=_LEAST_STEPS)
         for _ in range(self._random.randrange(4)):
             self._disturb()
-        self._chance.on = False
-        self._drain()
+        self._quieten()
         if any(poller.source.lost or poller.source.discarded for poller in self._first.values()):
             raise AssertionError("simulation: expected every record to be done, came some lost")
 
@@ -161,8 +160,7 @@ class Simulation:
             stream = self._world.streams[change.table.name]
             stream.split(self._random.choice([shard for shard in stream.shards if not shard.closed]))
         if self._chance.strikes("quiet"):
-            self._chance.on = False
-            self._drain()
+            self._quieten()
             self._chance.on = True
             self.clock.advance(self._random.uniform(_DAY, 3 * _DAY))
 
@@ -187,6 +185,13 @@ class Simulation:
             if steps is not None:
                 steps -= 1
                 self._disturb()
+
+    def _quieten(self) -> None:
+        """Let the faults stop, and all that is left be done."""
+        self._chance.on = False
+        while self._chance.late:
+            self._chance.late.pop()()
+        self._drain()
 
     def _disturb(self) -> None:
         """What may come after every step."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from framework import Aggregation, App, BadValueError, ConfigurationError, Count, EventError, Monthly, Table
-from framework.local import Local
+from framework.local import Local, recount
 from framework.runtime import Consumer
 from framework.testing import (
     Change,
@@ -311,6 +311,14 @@ def test_what_a_consumer_raises_comes_out(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_existing_comes_first() -> None:
     with pytest.raises(ConfigurationError, match="existing before all changes"):
         Simulation(OWN, seed=0).run([put(events, song(0)), existing(events, song(1))])
+
+
+def test_too_many_outcomes_to_tell_right_from_wrong_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recount, "_MOST_OUTCOMES", 3)
+    early = [existing(Flip.source, flip(n)) for n in range(9)]
+    history = [*early, *(delete(Flip.source, flip(n)) for n in range(9)), put(Flip.source, flip(9))]
+    with pytest.raises(ConfigurationError, match="expected fewer changes of existing items"):
+        Simulation(flips, seed=0, shards=4).run(history)
 
 
 def test_a_change_is_shown_as_it_is_written() -> None:
