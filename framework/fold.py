@@ -10,7 +10,8 @@ contributions are kept per aggregate in the order of the shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -22,7 +23,22 @@ from framework.lanes import MARK, owner
 from framework.measures import EXACT, Number
 from framework.paths import getter, top_level
 
-__all__ = ["BadRecord", "Bucket", "Contribution", "Fold", "Folded", "Values", "compile_fold"]
+__all__ = [
+    "IMAGES",
+    "BadRecord",
+    "Bucket",
+    "Contribution",
+    "Fold",
+    "Folded",
+    "HalfOf",
+    "Values",
+    "compile_fold",
+    "compile_half",
+    "fold_around",
+]
+
+# What a record's contribution is made of: what its images count for, the new one added and the old one taken back.
+IMAGES = ("NewImage", "OldImage")
 
 Values = tuple[Number, ...]
 # A record's sequence number; whether it only adds, so that it may make the aggregate; what it adds to each slot.
@@ -30,6 +46,8 @@ Contribution = tuple[str, bool, Values]
 Bucket = list[Contribution]
 # What an image counts for: the group and the window's label, and a value for each slot.
 Share = tuple[tuple[str, str], Values]
+# What one image of a record adds: to which aggregate, by group and label, and its contribution.
+Half = tuple[tuple[str, str], Contribution]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +59,16 @@ class BadRecord:
         key: The item's key, as text.
         sequence_number: The record's sequence number.
         reason: What was expected and what came.
+        images: Which of the record's images do not count for that, though they should.
+        record: The record.
     """
 
     handler: str
     key: str
     sequence_number: str
     reason: str
+    images: tuple[str, ...]
+    record: Record = field(repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -63,8 +85,32 @@ class Folded:
     buckets: defaultdict[tuple[str, str], Bucket] = field(default_factory=lambda: defaultdict(list))
     bad: list[BadRecord] = field(default_factory=list)
 
+    def set_aside(self, record: Record, reason: str, images: tuple[str, ...]) -> None:
+        """Name a record as bad."""
+        number = record["dynamodb"]["SequenceNumber"]
+        self.bad.append(BadRecord(self.declaration.name, key_text(record), number, reason, images, record))
+
+    @property
+    def complaint(self) -> str:
+        """That most of it is bad, as a sentence."""
+        total = len(self.bad) + sum(map(len, self.buckets.values()))
+        return (
+            f"{self.declaration.name}: expected at most {self.declaration.most_bad:.0%} of a batch to be bad records, "
+            f"came {len(self.bad)} of {total}: {self.bad[0].reason}"
+        )
+
+    @property
+    def mostly_bad(self) -> bool:
+        """Whether so much of it is bad that a bad deployment is likelier than bad data."""
+        good = sum(map(len, self.buckets.values()))
+        return len(self.bad) >= _FEW and len(self.bad) > self.declaration.most_bad * (len(self.bad) + good)
+
 
 Fold = Callable[[Record], None]
+HalfOf = Callable[[Record, str], Half | None]
+# Fewer bad records than these say nothing about a deployment.
+_FEW = 10
+_COUNTED = {"INSERT": ("NewImage",), "MODIFY": IMAGES, "REMOVE": ("OldImage",)}
 
 
 def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
@@ -86,13 +132,14 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
 
         def change_or_remove(record: Record, name: str) -> None:
             change = record["dynamodb"]
-            sequence, reasons = change["SequenceNumber"], []
+            sequence = change["SequenceNumber"]
+            reasons: dict[str, str] = {}
 
             def readable(image: str) -> Share | None:
                 try:
                     return share(change[image])
                 except (BadRecordError, BadValueError) as error:
-                    reasons.append(str(error) if image == "NewImage" else f"old image: {error}")
+                    reasons[image] = str(error) if image == "NewImage" else f"old image: {error}"
                     return None
 
             old = readable("OldImage")
@@ -106,7 +153,7 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                 if new is not None:
                     buckets[new[0]].append((sequence, True, new[1]))
             if reasons:
-                raise BadRecordError("; ".join(reasons))
+                folded.set_aside(record, "; ".join(reasons.values()), (*reasons,))
 
         def fold(record: Record) -> None:
             try:
@@ -122,8 +169,7 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                 else:
                     explain([record])
             except (BadRecordError, BadValueError) as error:
-                change = record["dynamodb"]
-                folded.bad.append(BadRecord(declaration.name, key_text(record), change["SequenceNumber"], str(error)))
+                folded.set_aside(record, str(error), ("NewImage",))
             except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
                 # Only a malformed record gets here: everything that reads an image's values is careful.
                 explain([record])
@@ -131,6 +177,66 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
         return folded, fold
 
     return start
+
+
+def compile_half(declaration: Declaration) -> HalfOf:
+    """Compile a declaration for records that are counted an image at a time: those that were set aside.
+
+    Returns:
+        A function of a record and the name of one of its images, to what that image adds, or None if it adds nothing.
+        It raises `BadRecordError` or `BadValueError` if the image cannot be counted, and `EventError` or
+        `ConfigurationError` if the record is none.
+    """
+    share = _compile_share(declaration)
+    edits_count = declaration.changes == "all"
+    keep_expired = declaration.on_expiry == "keep"
+
+    def half(record: Record, image: str) -> Half | None:
+        try:
+            name, change = record["eventName"], record["dynamodb"]
+            if image not in _COUNTED.get(name, ()) or not (edits_count or name == "INSERT"):
+                return None
+            if name == "REMOVE" and keep_expired and is_expiry(record):
+                return None
+            found = share(change[image])
+            if found is None:
+                return None
+            bucket, values = found
+            adds = image == "NewImage"
+            return bucket, (change["SequenceNumber"], adds, values if adds else _negative(values))
+        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
+            explain([record])
+
+    return half
+
+
+def fold_around(folded: Folded, fold: Fold, half: HalfOf, owned: Mapping[int, AbstractSet[str]]) -> Fold:
+    """A fold that leaves out images of some records.
+
+    Args:
+        folded: What the fold fills.
+        fold: The fold.
+        half: The declaration, compiled by `compile_half`.
+        owned: The images to leave out, by the record's sequence number.
+    """
+
+    def around(record: Record) -> None:
+        try:
+            taken = owned.get(int(record["dynamodb"]["SequenceNumber"]))
+        except (KeyError, TypeError, ValueError):
+            explain([record])
+        if taken is None:
+            return fold(record)
+        for image in IMAGES:
+            try:
+                found = None if image in taken else half(record, image)
+            except (BadRecordError, BadValueError) as error:
+                folded.set_aside(record, str(error), (image,))
+            else:
+                if found is not None:
+                    folded.buckets[found[0]].append(found[1])
+
+    return around
 
 
 def _difference(new: Values, old: Values) -> Values:
@@ -226,7 +332,7 @@ def _group_by_function(declaration: Declaration) -> Callable[[Image], str | None
         try:
             found = function(item)
         except Exception as error:  # whatever a user's code raises belongs to the record that it was given
-            raise BadRecordError(f"group_by: {type(error).__name__}: {error}") from error
+            raise BadRecordError(f"group_by: expected a group, came {type(error).__name__}: {error}") from error
         if found is None:
             return None
         if isinstance(found, tuple):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework import StreamfoldError
-from framework.runtime import Consumer
+from framework.consumer import Consumer
 from handlers.app import app
 from tests.unit.stream import ARN, download, event, record
 

@@ -161,7 +161,7 @@ def test_a_change_adds_what_its_new_image_counts_for_less_its_old_one(
         (Sizes, record(7, new=download()), "attribute 'meta.region' is missing"),
         (Sizes, record(7, new={**sized("1"), "size": {"S": "1"}}), "attribute 'size': expected a number, came {'S': '1'}"),
         (Sizes, record(7, new={k: v for k, v in sized("1").items() if k != "size"}), "attribute 'size' is missing"),
-        (Initials, record(7, new=download()), "group_by: KeyError: 'initial'"),
+        (Initials, record(7, new=download()), "group_by: expected a group, came KeyError: 'initial'"),
         (Initials, record(7, new=download(initial={"L": []})), "group: expected text, a number or a boolean, came []"),
     ],
 )  # fmt: skip
