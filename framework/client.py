@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["CONNECTIONS", "dynamodb", "put_object"]
+__all__ = ["CONNECTIONS", "client", "dynamodb", "put_object"]
 
 # Writes under way at once. A botocore request costs about 1 ms of CPU (AWS facts: local engines) against some 5 ms
 # of waiting, so a few keep a core busy; 16 leave room for slow replies.
@@ -32,9 +32,13 @@ def dynamodb() -> Any:
     return botocore.session.get_session().create_client("dynamodb", config=config)
 
 
-def put_object(bucket: str, name: str, content: bytes) -> None:
-    """Put an object into a bucket. Rare, so its client is made for it."""
+def client(service: str) -> Any:
+    """A client of another service, such as `"s3"`."""
     import botocore.session
 
-    s3: Any = botocore.session.get_session().create_client("s3")
-    s3.put_object(Bucket=bucket, Key=name, Body=content)
+    return botocore.session.get_session().create_client(service)
+
+
+def put_object(bucket: str, name: str, content: bytes) -> None:
+    """Put an object into a bucket. Rare, so its client is made for it."""
+    client("s3").put_object(Bucket=bucket, Key=name, Body=content)

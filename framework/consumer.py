@@ -13,7 +13,7 @@ from framework.app import App
 from framework.aside import Aside
 from framework.client import CONNECTIONS
 from framework.control import Control
-from framework.decode import SOURCE, Batch, Record, decode, event_ids, explain
+from framework.decode import SOURCE, Batch, Record, created, decode, event_ids, explain
 from framework.deliver import Delivery, Outcome, Terms, Writer
 from framework.deliver_ledger import LedgerDelivery
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
@@ -29,6 +29,8 @@ __all__ = ["Consumer", "route"]
 _SECONDS_WITHOUT_CONTEXT = 300.0
 # Time kept for the report, of what the invocation has left: at most 1.5 s, at most a fifth.
 _RESERVE_SECONDS, _RESERVE_SHARE = 1.5, 0.2
+# Less than the 48 hours after which a watermark may go (`lanes.py`).
+_WATERMARKS_LAST = 46 * 3600.0
 
 
 class Consumer:
@@ -120,10 +122,12 @@ class Consumer:
         terms = Terms(deadline=deadline, set_aside=self._aside.keeper(batch, deadline))
         if self._redriving:
             # In order and up to the first that is not done, since each moves the lane.
+            old = bool(batch.records) and self._now() - created(batch.records[0]) > _WATERMARKS_LAST
+            terms = replace(terms, accept_misfits=True, through=_last(batch) if batch.records else 0, forgotten=old)
             settled: list[Outcome] = []
             for job in jobs:
                 if not settled or settled[-1].failed_from is None:
-                    settled += self._writer.deliver([job], replace(terms, through=_last(batch), accept_misfits=True))
+                    settled += self._writer.deliver([job], terms)
             return settled
         settled = self._writer.deliver(jobs, terms)
         misfits = [place for place, outcome in enumerate(settled) if outcome.misfit]

@@ -23,9 +23,9 @@ from framework.errors import ConfigurationError, DeliveryError
 from framework.lanes import bound
 from framework.quarantine import PARTITION, Entry, entry_item, place_of
 
-__all__ = ["Control", "EntryJob", "Owned"]
+__all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
 
-_DELIVERY = "delivery"
+DELIVERY = "delivery"
 
 # By handler and sequence number, which images of the record are in quarantine.
 Owned = Mapping[str, Mapping[int, frozenset[str]]]
@@ -74,7 +74,7 @@ class Control(Writer[EntryJob]):
             ConfigurationError: It was delivered by the other; or the control table is not there or has other keys.
             DeliveryError: The control table does not answer.
         """
-        key = {"pk": {"S": _DELIVERY}, "sk": {"S": source}}
+        key = {"pk": {"S": DELIVERY}, "sk": {"S": source}}
         item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")
         if item is None:
             item = {**key, "delivery": {"S": delivery}}

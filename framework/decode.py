@@ -18,6 +18,7 @@ __all__ = [
     "Batch",
     "Record",
     "by_number",
+    "created",
     "decode",
     "event_ids",
     "explain",
@@ -130,6 +131,14 @@ def is_expiry(record: Record) -> bool:
         and identity.get("type") == "Service"
         and identity.get("principalId") == "dynamodb.amazonaws.com"
     )
+
+
+def created(record: Record) -> float:
+    """When a record was made, in epoch seconds; 0 where it does not say."""
+    try:
+        return float(record["dynamodb"].get("ApproximateCreationDateTime") or 0)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return 0.0
 
 
 def key_text(record: Record) -> str:

@@ -106,12 +106,14 @@ class Terms:
             raises `NotDoneError`; None to keep them nowhere.
         accept_misfits: Whether to set aside also what may be the deployment's fault; otherwise it is not done.
         through: The last record of a run that is brought again after others have followed it; 0 for no such run.
+        forgotten: Whether that was so long ago that watermarks may have been dropped.
     """
 
     deadline: float
     set_aside: Callable[[Declaration, Sequence[Rejection]], None] | None = None
     accept_misfits: bool = False
     through: int = 0
+    forgotten: bool = False
 
 
 class Job(Protocol):

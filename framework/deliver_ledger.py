@@ -19,7 +19,7 @@ __all__ = ["LedgerDelivery"]
 
 # Reasons of a cancelled transaction (DynamoDB API reference, TransactWriteItems).
 _REFUSED = "ValidationError"
-_UNCERTAIN = "whether it was counted: expected a watermark that tells, came one that later records have moved"
+_UNCERTAIN = "whether it was counted: expected a watermark that tells, came one that has moved on"
 _FAILED = "ConditionalCheckFailed"
 
 
@@ -27,7 +27,7 @@ class LedgerDelivery(Writer[Posting]):
     """Carries out postings."""
 
     def _apply(self, job: Posting, outcome: Outcome, terms: Terms) -> None:
-        left: Posting | None = job
+        left: Posting | None = self._without_forgotten(job, outcome, terms) if terms.forgotten else job
         known: dict[tuple[str, str], Image] = {}
         tries = 0
         while left is not None:
@@ -59,6 +59,18 @@ class LedgerDelivery(Writer[Posting]):
                 outcome.absorbed += sum(len(update.contributions) for update in left.updates)
                 left = None
         outcome.failed_from = None
+
+    def _without_forgotten(self, posting: Posting, outcome: Outcome, terms: Terms) -> Posting:
+        """A posting without the updates whose watermark may have been dropped, so that its absence tells nothing."""
+        left = posting
+        for place, update in reversed([*enumerate(posting.updates)]):
+            outcome.failed_from = update.first
+            arguments = {"TableName": update.declaration.target.name, "Key": update.key, "ConsistentRead": True}
+            item = self._call(outcome, terms, "get_item", arguments).get("Item")
+            if update.lane and item and update.lane not in item:
+                self._set_aside(update, _UNCERTAIN, outcome, terms, uncertain=True)
+                left = left.with_update(place, None)
+        return left
 
     def _reconsider(
         self,

@@ -196,7 +196,7 @@ def compile_half(declaration: Declaration) -> HalfOf:
     def half(record: Record, image: str) -> Half | None:
         try:
             name, change = record["eventName"], record["dynamodb"]
-            if image not in _COUNTED.get(name, ()) or not (edits_count or name == "INSERT"):
+            if image not in _COUNTED[name] or not (edits_count or name == "INSERT"):
                 return None
             if name == "REMOVE" and keep_expired and is_expiry(record):
                 return None

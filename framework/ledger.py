@@ -18,8 +18,7 @@ Records share transactions up to the service's limit: 100 actions, of different 
 TransactWriteItems). Where one is cancelled, its reasons say which markers are there: those records fall out, and the
 rest is tried again.
 
-Markers expire after `MEMORY_SECONDS`. A stream delivers a record again within 24 hours; whoever brings records from
-elsewhere has to refuse those whose marker may be gone (`remembers`).
+Markers expire after two weeks (`quarantine.MEMORY_SECONDS`); a stream delivers a record again within 24 hours.
 """
 
 from __future__ import annotations
@@ -34,25 +33,21 @@ from framework.declaration import Declaration
 from framework.fold import Folded
 from framework.lanes import hour_of
 from framework.plan import Update, in_order, request
+from framework.quarantine import MEMORY_SECONDS
 
 __all__ = [
     "DELIVERIES",
-    "MEMORY_SECONDS",
     "Guard",
     "Posting",
     "actions",
     "marker",
     "postings",
-    "remembers",
     "update_action",
 ]
 
 # How a consumer may deliver.
 DELIVERIES = ("lanes", "ledger")
 
-MEMORY_SECONDS = 14 * 86_400
-# Markers of records near that age may be gone: a stream holds a record for a day before it is first counted.
-_MARGIN_SECONDS = 2 * 86_400
 _MOST_ACTIONS = 100
 
 
@@ -207,8 +202,3 @@ def update_action(update: Update, now: float, known: Image | None) -> dict[str, 
     arguments = request(update, hour_of(now), known)
     del arguments["ReturnValues"]  # a transaction returns none
     return {"Update": arguments}
-
-
-def remembers(created: float, now: float) -> bool:
-    """Whether the marker of a record that was made at some time would still be there, had it been counted."""
-    return now - created < MEMORY_SECONDS - _MARGIN_SECONDS

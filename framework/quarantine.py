@@ -3,8 +3,8 @@
 An *entry* is about one image of one record for one handler: whatever else the record adds, the entry is what is
 missing. It holds the whole record and the reason. Its key is made of what it is about, so that a record that comes
 again makes the same entry and not a second one. Redrive takes the record out of the entry in the same transaction
-that counts it, and leaves the key for as long as the record could come again (`EXPIRES_SECONDS`): what has an entry,
-open or settled, is counted by redrive and by nobody else.
+that counts it, and leaves the key for as long as the record may be brought again (`MEMORY_SECONDS`): what has an
+entry, open or settled, is counted by redrive and by nobody else.
 
 The record is JSON text; compressed where that is large; and in an S3 object beside the failures where even that is
 beyond an item's 400 KB.
@@ -23,11 +23,24 @@ from framework.decode import Record, key_text
 from framework.errors import BadValueError, shortened
 from framework.lanes import bound
 
-__all__ = ["EXPIRES_SECONDS", "PARTITION", "Entry", "entry_item", "entry_of", "lane_prefix", "place_of"]
+__all__ = [
+    "MEMORY_SECONDS",
+    "PARTITION",
+    "Entry",
+    "entry_item",
+    "entry_of",
+    "key_of",
+    "lane_prefix",
+    "place_of",
+    "remembers",
+    "settlement",
+]
 
 PARTITION = "quarantine"
-# A stream delivers a record again within a day; a week is far from that, and short enough to look at what was settled.
-EXPIRES_SECONDS = 7 * 86_400
+# How long it is remembered that a record was settled. A stream delivers one again within a day; whoever brings records
+# from elsewhere has to refuse those of which it may be forgotten (`remembers`).
+MEMORY_SECONDS = 14 * 86_400
+_MARGIN_SECONDS = 2 * 86_400
 
 _COMPRESS_FROM = 4 * 1024  # bytes of JSON
 _MOST_BYTES = 350 * 1024  # of an item's 400 KB, for the rest of it
@@ -68,7 +81,7 @@ class Entry:
     @property
     def key(self) -> dict[str, AttributeValue]:
         """The entry's key in the control table."""
-        return {"pk": {"S": PARTITION}, "sk": {"S": self.place}}
+        return key_of(self.place)
 
 
 def lane_prefix(stream_arn: str, shard_id: str) -> str:
@@ -76,6 +89,11 @@ def lane_prefix(stream_arn: str, shard_id: str) -> str:
     _, _, table_and_label = stream_arn.partition(":table/")
     table, _, label = table_and_label.partition("/stream/")
     return f"{table}/{label}/{shard_id or '-'}/"
+
+
+def key_of(place: str) -> dict[str, AttributeValue]:
+    """The key in the control table of the entry with a sort key."""
+    return {"pk": {"S": PARTITION}, "sk": {"S": place}}
 
 
 def place_of(sk: str) -> tuple[str, int, str]:
@@ -154,3 +172,27 @@ def _text(item: Image, load: Callable[[str], bytes]) -> str | bytes:
         return text
     packed = load(item["object"]["S"]) if "object" in item else bytes(item["packed"]["B"])
     return gzip.decompress(packed)
+
+
+def settlement(table: str, place: str, now: float) -> dict[str, Any]:
+    """The arguments of the update that takes the record out of an open entry and leaves its key.
+
+    Args:
+        table: The control table's name.
+        place: The entry's sort key.
+        now: The time in epoch seconds.
+    """
+    dropped = {"#record": "record", "#packed": "packed", "#object": "object"}
+    return {
+        "TableName": table,
+        "Key": key_of(place),
+        "UpdateExpression": f"SET #done = :now, #expires = :expires REMOVE {', '.join(dropped)}",
+        "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#done)",
+        "ExpressionAttributeNames": {**dropped, "#pk": "pk", "#done": "done", "#expires": "expires"},
+        "ExpressionAttributeValues": {":now": {"N": str(int(now))}, ":expires": {"N": str(int(now) + MEMORY_SECONDS)}},
+    }
+
+
+def remembers(created: float, now: float) -> bool:
+    """Whether it would still be known that a record of some age was settled, had it been."""
+    return now - created < MEMORY_SECONDS - _MARGIN_SECONDS

@@ -17,7 +17,7 @@ from framework.aggregation import Aggregation
 from framework.local import Drained
 from framework.reading import Aggregate
 
-__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking"]
+__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking", "table"]
 
 _MOST_NAMED = 20
 _MOST_CHARTED = 10
@@ -44,6 +44,15 @@ def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
             bar.update(task, completed=share or 0.0, records=records)
 
         yield advance
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows beneath the names of their columns; whole lines where nobody looks."""
+    grid = Grid(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    console = _Console()
+    console.print(grid, width=None if console.is_terminal else 10_000)
 
 
 def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:

@@ -15,9 +15,10 @@ from framework.app import App
 from framework.consumer import Consumer
 from framework.decode import table_of
 from framework.errors import ConfigurationError, EventError, shortened
+from framework.live import LiveShard, live_shards
 from framework.local.bridge import Memory
 from framework.local.capacity import Meter
-from framework.local.poller import LiveShard, Poller, Response, Shard, live_shards
+from framework.local.poller import Poller, Response, Shard
 from framework.local.provision import create_table_request
 from framework.local.sources import FileSource
 from framework.tables import Table

@@ -32,8 +32,9 @@ from framework import (
 from framework.codec import encode_item
 from framework.consumer import Consumer
 from framework.decode import is_expiry
+from framework.live import live_shards
 from framework.local import Drained, Local, engine
-from framework.local.poller import Poller, live_shards
+from framework.local.poller import Poller
 from framework.local.provision import create_table_request
 from handlers.app import app as music_app
 from handlers.music_library import MonthlyDownloads
