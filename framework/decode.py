@@ -29,7 +29,9 @@ __all__ = [
 # One stream record as Lambda sends it.
 Record = dict[str, Any]
 
-_is_stream_arn = re.compile(r"arn:[^:]+:dynamodb:[^:]*:[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+").fullmatch
+_is_stream_arn = re.compile(
+    r"arn:[^:]+:dynamodb:(?P<region>[^:]*):[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+"
+).fullmatch
 SOURCE = "aws:dynamodb"
 _MOST_DIGITS = 40  # of a sequence number (AWS facts: the stream)
 _IMAGES = {"INSERT": ("NewImage",), "MODIFY": ("OldImage", "NewImage"), "REMOVE": ("OldImage",)}
@@ -53,6 +55,12 @@ class Batch:
     def table(self) -> str:
         """The table that the stream is of, by the stream's name; empty where there are no records."""
         return table_of(self.stream_arn) or ""
+
+    @property
+    def region(self) -> str:
+        """The Region that the stream is in; empty where there are no records."""
+        found = _is_stream_arn(self.stream_arn)
+        return found["region"] if found else ""
 
 
 def table_of(stream_arn: object) -> str | None:

@@ -108,6 +108,8 @@ class Consumer:
     ) -> None:
         declarations = app.sourced_from(table)
         self._table = table
+        self._home = declarations[0].source.home
+        self._said_away = False
         self._starts = [compile_fold(declaration) for declaration in declarations]
         self._delivery = Delivery(client, connections=connections, now=now)
 
@@ -117,6 +119,8 @@ class Consumer:
         batch = decode(event)
         if batch.records and batch.table != self._table:
             raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
+        if batch.records and self._home not in (None, batch.region):
+            return self._away(batch)
         started = [start() for start in self._starts]
         folded = [f for f, _ in started]
         outcomes: list[Outcome] = []
@@ -134,6 +138,19 @@ class Consumer:
         except (EventError, ConfigurationError) as error:
             explain(batch.records, error)  # only here is it known which of the records it is
         return {**processor.response(), "state": {}, "streamfold": _account(batch, folded, outcomes)}
+
+    def _away(self, batch: Batch) -> dict[str, Any]:
+        """The answer to a replica's records of a global table: its home Region has them as well, and counts them."""
+        if not self._said_away:
+            self._said_away = True
+            _log.warning(
+                "table %s: its records count in its home Region %s alone, so those of %s are acknowledged and left",
+                self._table,
+                self._home,
+                batch.region,
+            )
+        account = {**_account(batch, [], []), "away": len(batch.records)}
+        return {"batchItemFailures": [], "state": {}, "streamfold": account}
 
 
 def _deadline(context: Any) -> float:
@@ -197,6 +214,7 @@ def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dic
         _log.warning("take-backs without an aggregate to take from: %d in this batch", refused)
     return {
         "records": len(batch.records),
+        "away": 0,
         "updates": len(outcomes),
         "requests": sum(outcome.requests for outcome in outcomes),
         "duplicates": sum(outcome.duplicates for outcome in outcomes),

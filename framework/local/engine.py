@@ -203,7 +203,9 @@ class Local:
             return Poller(table, shard, consumers[table], batch_size=self._batch_size, now=lambda: self.now())
 
         def shards(table: str) -> list[LiveShard]:
-            return live_shards(streams, client.describe_table(TableName=table)["Table"]["LatestStreamArn"])
+            arn = client.describe_table(TableName=table)["Table"]["LatestStreamArn"]
+            # A global table's home is here: on one machine there is no replica.
+            return live_shards(streams, arn, self._app.sourced_from(table)[0].source.home)
 
         return _Running(
             client=client,

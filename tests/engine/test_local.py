@@ -243,6 +243,18 @@ def test_several_aggregations_of_one_table_and_of_the_table_behind_it() -> None:
         assert [(found.group, found["Plays"]) for found in best] == [("jazz", 2)]
 
 
+def test_a_global_tables_home_is_on_this_machine(tmp_path: Path) -> None:
+    home = Table("Plays", pk="id", home="eu-west-1")
+    here = type("Here", (DailyPlays,), {"name": "here", "source": home})
+    image = {"id": {"S": "1"}, "genre": {"S": "jazz"}, "at": {"S": "2018-01-31"}, "seconds": {"N": "3"}}
+    (tmp_path / "plays.jsonl").write_text(json.dumps(image))
+    for files in ({}, {"Plays": tmp_path / "plays.jsonl"}):
+        with Local(App("global", [here]), files=files) as local:
+            if not files:
+                local.client.put_item(TableName="Plays", Item=image)
+            assert local.drain().updates == 1
+
+
 def test_a_take_back_does_not_bring_an_aggregate_back(music: Local) -> None:
     put(music, download("a", 1))
     music.drain()

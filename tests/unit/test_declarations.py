@@ -113,6 +113,9 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: Table("Music", pk="p", sk="p"), "sk: expected another attribute than the partition key, came 'p'"),
         (lambda: Table("Music", pk="p", pk_type="X"), "pk_type: expected 'S', 'N' or 'B', came 'X'"),  # type: ignore[arg-type]
         (lambda: Table("Music", pk="p", ttl="p"), "ttl: expected an attribute that is no key, came 'p'"),
+        (lambda: Table("Music", pk="p", home="Ireland"), r"Table\('Music'\): home: expected a Region such as 'eu-west-1', came 'Ireland'"),
+        (lambda: Table("Music", pk="p", home="eu-west-1a"), "home: expected a Region such as 'eu-west-1', came 'eu-west-1a'"),
+        (lambda: Table("Music", pk="p", home=5), "home: expected a Region .* came 5"),  # type: ignore[arg-type]
         (lambda: Index("I", pk="Month", sk="Count"), r"Index\('I'\): name: expected 3 to 255"),
         (lambda: Index("ByMonth", pk="Month", sk="Month"), "sk: expected another attribute"),
         (lambda: Sum(5), "Sum: of: expected an attribute name, came 5"),  # type: ignore[arg-type]
@@ -124,6 +127,11 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
 def test_a_wrong_value_says_where_expected_and_given(make: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         make()
+
+
+@pytest.mark.parametrize("home", ["eu-west-1", "us-gov-east-1", "ap-southeast-4", "eusc-de-east-1"])
+def test_a_home_is_a_region(home: str) -> None:
+    assert Table("Music", pk="p", home=home).home == home
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -497,6 +497,52 @@ def test_an_event_that_is_not_a_dynamodb_streams_is_refused_before_a_write(
     with pytest.raises(kind, match=message):
         Consumer(app, "MusicLibrary", engine)(an_event)
     assert engine.scan(TableName="MusicLibrary")["Items"] == []
+
+
+class WorldDownloads(OtherDownloads):
+    """Of a global table."""
+
+    name = "world-downloads"
+    source = replace(MonthlyDownloads.source, home="eu-west-1")
+
+
+world_app = App("world", [WorldDownloads])
+
+
+def in_region(region: str, *records: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(event(*records)).replace(":us-east-1:", f":{region}:"))
+    return found
+
+
+def test_a_replicas_records_are_acknowledged_and_left_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    engine = engine_for(world_app)
+    client = Failing(engine, {})
+    consumer = Consumer(world_app, "MusicLibrary", client)
+    for number in range(3):
+        bad = record(2, new=download(at="soon"))
+        response = consumer(in_region("us-east-1", record(number, new=download()), bad))
+        assert response["batchItemFailures"] == []
+        assert response["state"] == {}
+        account = response["streamfold"]
+        assert (account["records"], account["away"], account["updates"], account["badRecords"]) == (2, 2, 0, 0)
+        assert "error" in account
+    assert client.calls == 0
+    (line,) = caplog.messages
+    assert "home Region eu-west-1" in line
+    assert "those of us-east-1 are acknowledged" in line
+
+
+def test_a_global_tables_records_count_in_its_home_region_alone() -> None:
+    engine = engine_for(world_app)
+    for region in ("us-east-1", "eu-west-1", "eu-west-2"):
+        # A process for each Region; the numbers and the shards of the streams differ.
+        consumer = Consumer(world_app, "MusicLibrary", engine)
+        response = consumer(in_region(region, record(1, new=download())))
+        assert response["streamfold"]["away"] == (region != "eu-west-1")
+        consumer(in_region(region))
+    found = WorldDownloads.get("a", "2018-01", client=engine)
+    assert found is not None
+    assert found["Downloads"] == 1
 
 
 def test_the_final_call_of_a_window_without_records_is_answered(engine: MemoryDynamoDB) -> None:
