@@ -79,6 +79,7 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
     share = _compile_share(declaration)
     edits_count = declaration.changes == "all"
     keep_expired = declaration.on_expiry == "keep"
+    replicated_ttl = declaration.source.ttl if declaration.source.home is not None else None
 
     def start() -> tuple[Folded, Fold]:
         folded = Folded(declaration)
@@ -117,7 +118,7 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                     if new is not None:
                         buckets[new[0]].append((change["SequenceNumber"], True, new[1]))
                 elif name in ("MODIFY", "REMOVE"):
-                    if edits_count and not (keep_expired and name == "REMOVE" and is_expiry(record)):
+                    if edits_count and not (keep_expired and name == "REMOVE" and is_expiry(record, replicated_ttl)):
                         change_or_remove(record, name)
                 else:
                     explain([record])

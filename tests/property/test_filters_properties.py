@@ -21,7 +21,7 @@ from framework.lanes import MARK
 from framework.local.filtering import matches, passes
 from tests.unit.stream import EXPIRY, record
 
-source = Table("Events", pk="a", sk="b")
+sources = [Table("Events", pk="a", sk="b"), Table("Events", pk="a", sk="b", ttl="c", home="us-east-1")]
 
 # Few names and values, so that they meet; names that the filter language cannot have, and the mark as an attribute.
 NAMES = ["a", "b", "c", r"x\.y", "$or", MARK]
@@ -93,7 +93,9 @@ textual = st.recursive(
 )
 
 
-def declare(number: int, where: Condition | None, group: Any, changes: str, on_expiry: str) -> Declaration:
+def declare(
+    number: int, where: Condition | None, group: Any, changes: str, on_expiry: str, source: Table
+) -> Declaration:
     fields = {
         "name": f"a{number}",
         "source": source,
@@ -114,6 +116,7 @@ def declared(where: st.SearchStrategy[Condition | None]) -> st.SearchStrategy[li
         st.sampled_from(["a", "m.a", ("a", "b"), staticmethod(lambda item: item.get("c"))]),
         st.sampled_from(["all", "all", "inserts"]),
         st.sampled_from(["keep", "retract"]),
+        st.sampled_from(sources),
     )
     return st.lists(some, min_size=1, max_size=4).map(
         lambda fields: [declare(number, *each) for number, each in enumerate(fields)]
@@ -121,12 +124,14 @@ def declared(where: st.SearchStrategy[Condition | None]) -> st.SearchStrategy[li
 
 
 def records(history: list[dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
-    """What the stream says about an item with this history; every second delete is one by its time to live."""
+    """What the stream says about an item with this history; every second delete names the item's time to live."""
     images = [None if item is None else to_event(encode_item(item)) for item in history]
     for number, (old, new) in enumerate(pairwise(images)):
         if old != new:
             expired = new is None and number % 2 == 0
-            yield record(number, old=old, new=new, **({"userIdentity": EXPIRY} if expired else {}))
+            found = record(number, old=old, new=new, **({"userIdentity": EXPIRY} if expired else {}))
+            found["dynamodb"]["ApproximateCreationDateTime"] = 10**9 + number
+            yield found
 
 
 def concerns(declaration: Declaration, change: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal as D
 from typing import Any
 
@@ -148,6 +149,80 @@ def test_a_change_adds_what_its_new_image_counts_for_less_its_old_one(
     folded = fold(aggregation, change)
     assert dict(folded.buckets) == buckets
     assert folded.bad == []
+
+
+class Worldwide(MonthlyDownloads):
+    """Of a global table whose items expire."""
+
+    name = "worldwide"
+    source = Table("MusicLibrary", pk="songID", sk="SK", ttl="expires", home="us-east-1")
+
+
+def at(created: object, change: dict[str, Any]) -> dict[str, Any]:
+    change["dynamodb"]["ApproximateCreationDateTime"] = created
+    return change
+
+
+def expiring(ttl: Any, created: object = 1000, **more: Any) -> dict[str, Any]:
+    change = record(1, old=download(**({} if ttl is None else {"expires": ttl})), **more)
+    return change if created is None else at(created, change)
+
+
+@pytest.mark.parametrize(
+    ("change", "expired"),
+    [
+        # the Region that expired the item says so, whatever the item holds
+        (expiring(None, None, userIdentity=EXPIRY), True),
+        (expiring({"N": "2000"}, userIdentity=EXPIRY), True),
+        # another one does not: the item's time was over when it was removed
+        (expiring({"N": "1000"}), True),
+        (expiring({"N": "1000"}, userIdentity=None), True),
+        (expiring({"N": "999.5"}), True),
+        (expiring({"N": "-1"}), True),
+        (expiring({"N": "1000.5"}, 1000.5), True),
+        (expiring({"N": "9.99E2"}, 1000.0), True),
+        (expiring({"N": "1001"}), False),
+        (expiring({"N": "1000.5"}), False),
+        (expiring({"N": "1E125"}), False),
+        (expiring({"N": "999"}, None), False),
+        # a user or another service deleted it
+        (expiring({"N": "999"}, userIdentity={"type": "User", "principalId": "x"}), False),
+        (expiring({"N": "999"}, userIdentity={"type": "Service", "principalId": "replicator.amazonaws.com"}), False),
+        # no time to live, or no time
+        (expiring(None), False),
+        (expiring({"S": "999"}), False),
+        (expiring({"NULL": True}), False),
+        (expiring({"N": "soon"}), False),
+        (expiring({"N": 999}), False),
+        (expiring({"N": []}), False),
+        (expiring({"N": "999"}, "1000"), False),
+        (expiring({"N": "999"}, True), False),
+        (expiring({"N": "999"}, float("nan")), False),
+        (expiring({"N": "999"}, float("inf")), False),
+        (expiring({"N": "999"}, 10**400), False),
+        (expiring({"N": "999"}, 1_700_000_000_000), False),
+    ],
+)
+def test_an_expiry_in_another_region_is_told_by_the_items_time(change: dict[str, Any], expired: bool) -> None:
+    folded = fold(Worldwide, change)
+    assert folded.bad == []
+    assert dict(folded.buckets) == ({} if expired else {("a", "2018-01"): [("1", False, (-1,))]})
+
+
+@pytest.mark.parametrize(
+    "source", [Table("MusicLibrary", pk="songID", sk="SK", ttl="expires"), replace(Worldwide.source, ttl=None)]
+)
+def test_elsewhere_a_plain_delete_of_an_item_whose_time_is_over_is_a_delete(source: Table) -> None:
+    aggregation = type("One", (MonthlyDownloads,), {"name": "one", "source": source})
+    assert sum(map(len, fold(aggregation, expiring({"N": "1"})).buckets.values())) == 1
+    assert not fold(aggregation, expiring({"N": "1"}, userIdentity=EXPIRY)).buckets
+
+
+def test_an_edit_or_an_expiry_to_be_taken_back_is_no_matter_of_the_items_time() -> None:
+    edit = at(1000, record(1, old=download(expires={"N": "1"}), new=download(at=FEB)))
+    assert len(fold(Worldwide, edit).buckets) == 2
+    retracting = type("Retracting", (Worldwide,), {"name": "retracting", "on_expiry": "retract"})
+    assert len(fold(retracting, expiring({"N": "1"})).buckets) == 1
 
 
 @pytest.mark.parametrize(
