@@ -13,10 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 
 from framework.codec import AttributeValue, Image, decode_item, number
 from framework.declaration import Declaration, group_text, join
-from framework.decode import Record, explain, is_expiry, key_text
+from framework.decode import Record, created, explain, is_expiry, key_text
 from framework.errors import BadRecordError, BadValueError, shortened
 from framework.lanes import MARK, owner
 from framework.measures import EXACT, Number
@@ -57,14 +58,19 @@ class Folded:
         declaration: The aggregation.
         buckets: The contributions to each aggregate, by group and label, in the order of the records.
         bad: The records that cannot be counted.
+        late: How many records came to an aggregate whose time was over, and were ignored there.
     """
 
     declaration: Declaration
     buckets: defaultdict[tuple[str, str], Bucket] = field(default_factory=lambda: defaultdict(list))
     bad: list[BadRecord] = field(default_factory=list)
+    late: int = 0
 
 
 Fold = Callable[[Record], None]
+# From a window's label to when the time of its aggregates is over.
+_Expiry = Callable[[str], int | None]
+_MOST_WINDOWS = 4096  # whose expiry is remembered
 
 
 def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
@@ -81,9 +87,11 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
     keep_expired = declaration.on_expiry == "keep"
     replicated_ttl = declaration.source.ttl if declaration.source.home is not None else None
 
+    expiry = None if declaration.retention is None else lru_cache(_MOST_WINDOWS)(declaration.expiry)
+
     def start() -> tuple[Folded, Fold]:
         folded = Folded(declaration)
-        buckets = folded.buckets
+        buckets = folded.buckets if expiry is None else defaultdict(list)
 
         def change_or_remove(record: Record, name: str) -> None:
             change = record["dynamodb"]
@@ -129,9 +137,50 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                 # Only a malformed record gets here: everything that reads an image's values is careful.
                 explain([record])
 
-        return folded, fold
+        return folded, fold if expiry is None else _in_time(folded, buckets, fold, expiry)
 
     return start
+
+
+def _in_time(folded: Folded, found: dict[tuple[str, str], Bucket], fold: Fold, expiry: _Expiry) -> Fold:
+    """A fold that lets those contributions count whose aggregate's time was not over when the change was made.
+
+    That is judged by the record's time and not by the clock, so that a redelivery is judged alike. A record without a
+    time is not late.
+
+    Args:
+        folded: What counts, and what is late.
+        found: Where `fold` puts a record's contributions.
+        fold: The fold of a declaration with a retention.
+        expiry: When a window's aggregates are over.
+    """
+    declaration = folded.declaration
+
+    def fold_in_time(record: Record) -> None:
+        before = len(folded.bad)
+        fold(record)
+        if not found:
+            return
+        at, late = created(record), []
+        for (group, label), bucket in found.items():
+            over = expiry(label)
+            if at is None or over is None or at < over:
+                folded.buckets[group, label] += bucket
+            else:
+                late.append(
+                    f"window {label!r}: expected a change before its retention of {declaration.retention} was over, "
+                    f"came one {at - over:.0f} s after that"
+                )
+        found.clear()
+        if late and declaration.late == "ignore":
+            folded.late += 1
+        elif late:
+            # What else is wrong with the record is named with it.
+            reasons = [bad.reason for bad in folded.bad[before:]] + late
+            sequence = record["dynamodb"]["SequenceNumber"]
+            folded.bad[before:] = [BadRecord(declaration.name, key_text(record), sequence, "; ".join(reasons))]
+
+    return fold_in_time
 
 
 def _difference(new: Values, old: Values) -> Values:

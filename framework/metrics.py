@@ -15,7 +15,7 @@ NAMESPACE = "Streamfold"
 
 
 def emit(account: Mapping[str, Any], function: str) -> None:
-    """Write the metrics of one invocation: BadRecords, RefusedTakeBacks, NotDone.
+    """Write the metrics of one invocation: BadRecords, RefusedTakeBacks, LateRecords, NotDone.
 
     Args:
         account: What happened, as in the response under `streamfold`.
@@ -24,6 +24,7 @@ def emit(account: Mapping[str, Any], function: str) -> None:
     found = {
         "BadRecords": account["badRecords"],
         "RefusedTakeBacks": account["refusedTakeBacks"],
+        "LateRecords": account["lateRecords"],
         "NotDone": int(bool(account["error"])),
     }
     if not any(found.values()):

@@ -212,6 +212,9 @@ def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dic
     refused = sum(outcome.refused_take_backs for outcome in outcomes)
     if refused:
         _log.warning("take-backs without an aggregate to take from: %d in this batch", refused)
+    late = sum(share.late for share in folded)
+    if late:
+        _log.warning("late records, after their aggregate's retention: %d in this batch", late)
     return {
         "records": len(batch.records),
         "away": 0,
@@ -219,6 +222,7 @@ def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dic
         "requests": sum(outcome.requests for outcome in outcomes),
         "duplicates": sum(outcome.duplicates for outcome in outcomes),
         "refusedTakeBacks": refused,
+        "lateRecords": late,
         "error": error,
         "badRecords": len(bad),
         "bad": [

@@ -43,6 +43,7 @@ class Drained:
         wcu: Write units of those requests by AWS's rules, index writes included.
         duplicates: Contributions that had been counted before.
         refused_take_backs: Take-backs without an aggregate to take from.
+        late: Records that were ignored for coming after their aggregate's retention.
         bad: The records that could not be counted: handler, key, sequence number and reason of each.
     """
 
@@ -53,6 +54,7 @@ class Drained:
     wcu: int = 0
     duplicates: int = 0
     refused_take_backs: int = 0
+    late: int = 0
     bad: tuple[dict[str, str], ...] = ()
 
 
@@ -252,7 +254,7 @@ class _Tally:
     """Sums of what the responses say."""
 
     def __init__(self) -> None:
-        self.sums = dict.fromkeys(("records", "updates", "duplicates", "refusedTakeBacks"), 0)
+        self.sums = dict.fromkeys(("records", "updates", "duplicates", "refusedTakeBacks", "lateRecords"), 0)
         self._invocations = 0
         self._bad: list[dict[str, str]] = []
 
@@ -272,6 +274,7 @@ class _Tally:
             wcu=wcu,
             duplicates=self.sums["duplicates"],
             refused_take_backs=self.sums["refusedTakeBacks"],
+            late=self.sums["lateRecords"],
             bad=tuple(self._bad),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from framework import Aggregation, AllTime, Count, DeclarationError, Sum, Table, attr
+from framework import Aggregation, AllTime, Count, Daily, DeclarationError, Sum, Table, attr
 from framework.codec import encode_item, to_event
 from framework.conditions import Condition
 from framework.declaration import Declaration
@@ -21,6 +22,8 @@ from framework.lanes import MARK
 from framework.local.filtering import matches, passes
 from tests.unit.stream import EXPIRY, record
 
+kept = {"target": Table("Kept", pk="key", ttl="expires"), "window": Daily("c"), "retention": timedelta(days=1)}
+retentions: list[dict[str, Any]] = [{}, {}, kept, {**kept, "late": "set-aside"}]
 sources = [Table("Events", pk="a", sk="b"), Table("Events", pk="a", sk="b", ttl="c", home="us-east-1")]
 
 # Few names and values, so that they meet; names that the filter language cannot have, and the mark as an attribute.
@@ -94,7 +97,13 @@ textual = st.recursive(
 
 
 def declare(
-    number: int, where: Condition | None, group: Any, changes: str, on_expiry: str, source: Table
+    number: int,
+    where: Condition | None,
+    group: Any,
+    changes: str,
+    on_expiry: str,
+    source: Table,
+    retained: dict[str, Any],
 ) -> Declaration:
     fields = {
         "name": f"a{number}",
@@ -102,6 +111,7 @@ def declare(
         "where": where,
         "group_by": group,
         "window": AllTime(),
+        **retained,
         "changes": changes,
         "on_expiry": on_expiry,
         "Items": Count(),
@@ -117,6 +127,7 @@ def declared(where: st.SearchStrategy[Condition | None]) -> st.SearchStrategy[li
         st.sampled_from(["all", "all", "inserts"]),
         st.sampled_from(["keep", "retract"]),
         st.sampled_from(sources),
+        st.sampled_from(retentions),
     )
     return st.lists(some, min_size=1, max_size=4).map(
         lambda fields: [declare(number, *each) for number, each in enumerate(fields)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal as D
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.unit.stream import EXPIRY, download, record
 music = Table("MusicLibrary", pk="songID", sk="SK")
 JAN, FEB = "2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z"
 upload = {**download(), "SK": {"S": "upload-1"}}
+BAD = {**download(), "Timestamp": {"BOOL": True}}
 
 
 class Sizes(Aggregation):
@@ -225,6 +227,85 @@ def test_an_edit_or_an_expiry_to_be_taken_back_is_no_matter_of_the_items_time() 
     assert len(fold(retracting, expiring({"N": "1"})).buckets) == 1
 
 
+class Retained(MonthlyDownloads):
+    """Kept for a day after the month's end."""
+
+    name = "retained"
+    target = Table("Totals", pk="key", ttl="expires")
+    retention = timedelta(days=1)
+
+
+class SetAside(Retained):
+    """Likewise, and what comes late is a bad record."""
+
+    name = "set-aside"
+    late = "set-aside"
+
+
+OVER = 1_517_529_600  # 2018-02-02, for January
+LATE_JANUARY = (
+    "window '2018-01': expected a change before its retention of 1 day, 0:00:00 was over, came one 0 s after that"
+)
+
+
+@pytest.mark.parametrize("aggregation", [Retained, SetAside])
+@pytest.mark.parametrize(
+    ("change", "buckets", "late"),
+    [
+        # by the record's time, to the second; a record without one is not late
+        (at(OVER - 1, record(1, new=download(at=JAN))), {("a", "2018-01"): [("1", True, (1,))]}, False),
+        (at(OVER, record(1, new=download(at=JAN))), {}, True),
+        (at(float(OVER), record(1, new=download(at=JAN))), {}, True),
+        (record(1, new=download(at=JAN)), {("a", "2018-01"): [("1", True, (1,))]}, False),
+        (at("2018-02-02", record(1, new=download(at=JAN))), {("a", "2018-01"): [("1", True, (1,))]}, False),
+        # take-backs alike
+        (at(OVER - 1, record(1, old=download(at=JAN))), {("a", "2018-01"): [("1", False, (-1,))]}, False),
+        (at(OVER, record(1, old=download(at=JAN))), {}, True),
+        # image by image
+        (at(OVER, record(1, old=download(at=JAN), new=download(at=FEB))), {("a", "2018-02"): [("1", True, (1,))]}, True),
+        (at(OVER, record(1, old=download(at=FEB), new=download(at=JAN))), {("a", "2018-02"): [("1", False, (-1,))]}, True),
+        (at(OVER, record(1, old=download(at=FEB), new=download("b", at=FEB))), {("a", "2018-02"): [("1", False, (-1,))], ("b", "2018-02"): [("1", True, (1,))]}, False),
+        # what adds nothing is not late
+        (at(OVER, record(1, old=download(at=JAN), new=download(at=JAN, note={"S": "x"}))), {}, False),
+        (at(OVER, record(1, new=upload)), {}, False),
+        (at(OVER, record(1, old=download(at=JAN), userIdentity=EXPIRY)), {}, False),
+        (at(OVER, record(1, new=download(at=JAN, **{"sf~": {"S": "x"}}))), {}, False),
+    ],
+)  # fmt: skip
+def test_what_is_late_for_its_aggregate_adds_nothing(
+    aggregation: type[Aggregation], change: dict[str, Any], buckets: dict[Any, Any], late: bool
+) -> None:
+    folded = fold(aggregation, change)
+    assert dict(folded.buckets) == buckets
+    if aggregation is Retained:
+        assert (folded.late, folded.bad) == (int(late), [])
+    else:
+        assert (folded.late, [bad.reason for bad in folded.bad]) == (0, [LATE_JANUARY] * late)
+
+
+def test_a_record_that_is_late_for_two_aggregates_or_bad_besides_is_one_record() -> None:
+    twice = at(OVER, record(1, old=download(at=JAN), new=download("b", at=JAN)))
+    assert fold(Retained, twice).late == 1
+    (bad,) = fold(SetAside, twice).bad
+    assert bad.reason == f"{LATE_JANUARY}; {LATE_JANUARY}"
+    mixed = at(OVER, record(2, old=download(at=JAN), new=BAD))
+    before = at(OVER, record(1, new=BAD))
+    first, second = fold(SetAside, before, mixed).bad
+    assert (first.sequence_number, second.sequence_number) == ("1", "2")
+    assert second.reason.startswith("attribute 'Timestamp': expected")
+    assert second.reason.count("Timestamp") == 1
+    assert second.reason.endswith(f"; {LATE_JANUARY}")
+    assert (second.handler, second.key) == ("set-aside", "songID='a', SK='download-1'")
+
+
+def test_with_inserts_only_nothing_else_is_late() -> None:
+    inserts = type("Inserts", (Retained,), {"name": "inserts", "changes": "inserts"})
+    edit = at(OVER, record(1, old=download(at=JAN), new=download("b", at=JAN)))
+    assert fold(inserts, edit, at(OVER, record(2, old=download(at=JAN)))).late == 0
+    assert fold(inserts, {"eventName": "MODIFY"}).late == 0, "nothing in it is looked at"
+    assert fold(inserts, at(OVER, record(3, new=download(at=JAN)))).late == 1
+
+
 @pytest.mark.parametrize(
     ("aggregation", "change", "reason"),
     [
@@ -249,9 +330,6 @@ def test_a_record_that_cannot_count_is_named_with_its_reason_and_nothing_of_it_c
     assert (bad.handler, bad.sequence_number) == (aggregation.name, "7")
     assert bad.key.startswith("songID=")
     assert reason in bad.reason
-
-
-BAD = {**download(), "Timestamp": {"BOOL": True}}
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,10 @@ def test_names_that_are_no_json_object_are_refused(text: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("account", "expected"),
     [
-        ({"badRecords": 0, "refusedTakeBacks": 0, "error": ""}, None),
-        ({"badRecords": 3, "refusedTakeBacks": 0, "error": ""}, {"BadRecords": [3], "RefusedTakeBacks": [0], "NotDone": [0]}),
-        ({"badRecords": 0, "refusedTakeBacks": 2, "error": "slow"}, {"BadRecords": [0], "RefusedTakeBacks": [2], "NotDone": [1]}),
+        ({"badRecords": 0, "refusedTakeBacks": 0, "lateRecords": 0, "error": ""}, None),
+        ({"badRecords": 3, "refusedTakeBacks": 0, "lateRecords": 0, "error": ""}, {"BadRecords": [3], "RefusedTakeBacks": [0], "LateRecords": [0], "NotDone": [0]}),
+        ({"badRecords": 0, "refusedTakeBacks": 0, "lateRecords": 4, "error": ""}, {"LateRecords": [4]}),
+        ({"badRecords": 0, "refusedTakeBacks": 2, "lateRecords": 0, "error": "slow"}, {"BadRecords": [0], "RefusedTakeBacks": [2], "NotDone": [1]}),
     ],
 )  # fmt: skip
 def test_what_went_wrong_is_measured_in_the_log_and_nothing_else_is(
