@@ -48,6 +48,8 @@ class Aggregation:
             them up. Changing it, like changing the group or the window, calls for a new name.
         on_expiry: `"keep"` what an item added when its time to live removes it, or `"retract"` it.
         changes: `"all"`, so that edits move and deletes take back, or `"inserts"` only.
+        most_bad: The share of a batch that may be set aside, 0 to 1, once it is ten records or more. Beyond it, a bad
+            deployment is likelier than bad data: the batch fails and comes again.
         sk_prefix: Text before the window's label in the aggregate's key, where two aggregations share a table.
         retention: How long after its window's end an aggregate is kept, in the target's `ttl`; for ever if not set.
         late: What becomes of a change to an aggregate whose time was over when the change was made: `"ignore"` it,
@@ -64,6 +66,7 @@ class Aggregation:
     partitions: ClassVar[int] = 1
     on_expiry: ClassVar[OnExpiry] = "keep"
     changes: ClassVar[Changes] = "all"
+    most_bad: ClassVar[float] = 0.5
     sk_prefix: ClassVar[str] = ""
     retention: ClassVar[timedelta | None] = None
     late: ClassVar[Late] = "ignore"
@@ -138,6 +141,7 @@ class _Checker:
             partitions=self.partitions(),
             on_expiry=self.choice("on_expiry", ("keep", "retract")),
             changes=self.choice("changes", ("all", "inserts")),
+            most_bad=self.most_bad(),
             sk_prefix=self.sk_prefix(),
             retention=self.field("retention", timedelta, "a timedelta or None", optional=True),
             late=self.choice("late", ("ignore", "set-aside")),
@@ -174,6 +178,12 @@ class _Checker:
         if type(count) is not int or not 1 <= count <= 100:
             raise self.wrong("partitions", "a whole number from 1 to 100", count)
         return count
+
+    def most_bad(self) -> float:
+        share = self.cls.most_bad
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise self.wrong("most_bad", "a number from 0 to 1", share)
+        return float(share)
 
     def sk_prefix(self) -> str:
         prefix = self.cls.sk_prefix

@@ -70,6 +70,7 @@ class Declaration:
         partitions: Over how many items one aggregate is spread.
         on_expiry: Whether an item that its time to live removed is taken back.
         changes: Whether edits and deletes count, or inserts only.
+        most_bad: The share of a batch that may be set aside.
         sk_prefix: Text before the window's label in the aggregate's key.
         retention: How long after its window's end an aggregate is kept; None for ever.
         late: What becomes of a change that comes after that.
@@ -87,6 +88,7 @@ class Declaration:
     partitions: int
     on_expiry: OnExpiry
     changes: Changes
+    most_bad: float
     sk_prefix: str
     retention: timedelta | None
     late: Late

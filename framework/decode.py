@@ -21,6 +21,7 @@ __all__ = [
     "by_number",
     "created",
     "decode",
+    "event_ids",
     "explain",
     "is_expiry",
     "is_sequence_number",
@@ -46,7 +47,7 @@ class Batch:
 
     Attributes:
         stream_arn: The stream; empty where there are no records.
-        shard_id: The shard.
+        shard_id: The shard; empty where Lambda does not say.
         records: The stream records, as they came.
     """
 
@@ -72,11 +73,15 @@ def table_of(stream_arn: object) -> str | None:
     return found["table"] if found else None
 
 
-def decode(event: object) -> Batch:
+def decode(event: object, *, lanes: bool = True) -> Batch:
     """The batch in an event that Lambda's event source mapping sends for a DynamoDB stream.
 
     The records are looked at when they are folded, each once: a pass over all of them would cost a fifth of the fold.
     A final invocation of a window may have no records (AWS facts: the stream).
+
+    Args:
+        event: The event.
+        lanes: Whether the batch is of a lane, so that it has to say of which shard.
 
     Raises:
         EventError: The event is not one of a DynamoDB stream.
@@ -93,8 +98,8 @@ def decode(event: object) -> Batch:
             explain(records)
         if source != SOURCE or table_of(stream) is None:
             raise EventError(f"event: expected records of a DynamoDB stream, came {shortened(f'{source} {stream}')}")
-    shard_id = event.get("shardId")
-    if not isinstance(shard_id, str) or not shard_id:
+    shard_id = event.get("shardId", "" if not lanes else None)
+    if not isinstance(shard_id, str) or (lanes and not shard_id):
         raise ConfigurationError(
             "event: expected a shardId, came none: the event source mapping needs a tumbling window "
             "(TumblingWindowInSeconds=900), for only then does Lambda send it"
@@ -106,6 +111,21 @@ def by_number(records: list[Record]) -> dict[int, Record]:
     """The records by their sequence numbers, without those whose number cannot be read."""
     numbers = [(record["dynamodb"]["SequenceNumber"], record) for record in records]
     return {int(number): record for number, record in numbers if is_sequence_number(number)}
+
+
+def event_ids(records: list[Record]) -> dict[int, str]:
+    """The `eventID` of each record, which is unique, by its sequence number.
+
+    Raises:
+        EventError: A record has none.
+    """
+    found = {}
+    for place, record in enumerate(records):
+        event = record.get("eventID")
+        if not isinstance(event, str) or not event:
+            raise EventError(f"event: Records[{place}]: eventID: expected text, came {shortened(event)}")
+        found[int(record["dynamodb"]["SequenceNumber"])] = event
+    return found
 
 
 def is_sequence_number(value: object) -> bool:

@@ -10,7 +10,8 @@ contributions are kept per aggregate in the order of the shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -23,7 +24,22 @@ from framework.lanes import MARK, owner
 from framework.measures import EXACT, Number
 from framework.paths import getter, top_level
 
-__all__ = ["BadRecord", "Bucket", "Contribution", "Fold", "Folded", "Values", "compile_fold"]
+__all__ = [
+    "IMAGES",
+    "BadRecord",
+    "Bucket",
+    "Contribution",
+    "Fold",
+    "Folded",
+    "HalfOf",
+    "Values",
+    "compile_fold",
+    "compile_half",
+    "fold_around",
+]
+
+# What a record's contribution is made of: what its images count for, the new one added and the old one taken back.
+IMAGES = ("NewImage", "OldImage")
 
 Values = tuple[Number, ...]
 # A record's sequence number; whether it only adds, so that it may make the aggregate; what it adds to each slot.
@@ -31,6 +47,8 @@ Contribution = tuple[str, bool, Values]
 Bucket = list[Contribution]
 # What an image counts for: the group and the window's label, and a value for each slot.
 Share = tuple[tuple[str, str], Values]
+# What one image of a record adds: to which aggregate, by group and label, and its contribution.
+Half = tuple[tuple[str, str], Contribution]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +60,16 @@ class BadRecord:
         key: The item's key, as text.
         sequence_number: The record's sequence number.
         reason: What was expected and what came.
+        images: Which of the record's images do not count for that, though they should.
+        record: The record.
     """
 
     handler: str
     key: str
     sequence_number: str
     reason: str
+    images: tuple[str, ...]
+    record: Record = field(repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -66,11 +88,35 @@ class Folded:
     bad: list[BadRecord] = field(default_factory=list)
     late: int = 0
 
+    def set_aside(self, record: Record, reason: str, images: tuple[str, ...]) -> None:
+        """Name a record as bad."""
+        number = record["dynamodb"]["SequenceNumber"]
+        self.bad.append(BadRecord(self.declaration.name, key_text(record), number, reason, images, record))
+
+    @property
+    def complaint(self) -> str:
+        """That most of it is bad, as a sentence."""
+        total = len(self.bad) + sum(map(len, self.buckets.values()))
+        return (
+            f"{self.declaration.name}: expected at most {self.declaration.most_bad:.0%} of a batch to be bad records, "
+            f"came {len(self.bad)} of {total}: {self.bad[0].reason}"
+        )
+
+    @property
+    def mostly_bad(self) -> bool:
+        """Whether so much of it is bad that a bad deployment is likelier than bad data."""
+        good = sum(map(len, self.buckets.values()))
+        return len(self.bad) >= _FEW and len(self.bad) > self.declaration.most_bad * (len(self.bad) + good)
+
 
 Fold = Callable[[Record], None]
-# From a window's label to when the time of its aggregates is over.
-_Expiry = Callable[[str], int | None]
+HalfOf = Callable[[Record, str], Half | None]
+# Why a record is late for the aggregates of a window, by its label; None if it is not.
+_LateFor = Callable[[Record, str], str | None]
 _MOST_WINDOWS = 4096  # whose expiry is remembered
+# Fewer bad records than these say nothing about a deployment.
+_FEW = 10
+_COUNTED = {"INSERT": ("NewImage",), "MODIFY": IMAGES, "REMOVE": ("OldImage",)}
 
 
 def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
@@ -85,23 +131,23 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
     share = _compile_share(declaration)
     edits_count = declaration.changes == "all"
     keep_expired = declaration.on_expiry == "keep"
-    replicated_ttl = declaration.source.ttl if declaration.source.home is not None else None
-
-    expiry = None if declaration.retention is None else lru_cache(_MOST_WINDOWS)(declaration.expiry)
+    replicated_ttl = _replicated_ttl(declaration)
+    late_for = _compile_lateness(declaration)
 
     def start() -> tuple[Folded, Fold]:
         folded = Folded(declaration)
-        buckets = folded.buckets if expiry is None else defaultdict(list)
+        buckets = folded.buckets if late_for is None else defaultdict(list)
 
         def change_or_remove(record: Record, name: str) -> None:
             change = record["dynamodb"]
-            sequence, reasons = change["SequenceNumber"], []
+            sequence = change["SequenceNumber"]
+            reasons: dict[str, str] = {}
 
             def readable(image: str) -> Share | None:
                 try:
                     return share(change[image])
                 except (BadRecordError, BadValueError) as error:
-                    reasons.append(str(error) if image == "NewImage" else f"old image: {error}")
+                    reasons[image] = str(error) if image == "NewImage" else f"old image: {error}"
                     return None
 
             old = readable("OldImage")
@@ -115,7 +161,7 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                 if new is not None:
                     buckets[new[0]].append((sequence, True, new[1]))
             if reasons:
-                raise BadRecordError("; ".join(reasons))
+                folded.set_aside(record, "; ".join(reasons.values()), (*reasons,))
 
         def fold(record: Record) -> None:
             try:
@@ -131,56 +177,154 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                 else:
                     explain([record])
             except (BadRecordError, BadValueError) as error:
-                change = record["dynamodb"]
-                folded.bad.append(BadRecord(declaration.name, key_text(record), change["SequenceNumber"], str(error)))
+                folded.set_aside(record, str(error), ("NewImage",))
             except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
                 # Only a malformed record gets here: everything that reads an image's values is careful.
                 explain([record])
 
-        return folded, fold if expiry is None else _in_time(folded, buckets, fold, expiry)
+        return folded, fold if late_for is None else _in_time(folded, buckets, fold, share, late_for)
 
     return start
 
 
-def _in_time(folded: Folded, found: dict[tuple[str, str], Bucket], fold: Fold, expiry: _Expiry) -> Fold:
-    """A fold that lets those contributions count whose aggregate's time was not over when the change was made.
+def _replicated_ttl(declaration: Declaration) -> str | None:
+    return declaration.source.ttl if declaration.source.home is not None else None
+
+
+def _compile_lateness(declaration: Declaration) -> _LateFor | None:
+    """A function that tells whether a change was made when its aggregate's time was over; None without a retention.
 
     That is judged by the record's time and not by the clock, so that a redelivery is judged alike. A record without a
     time is not late.
+    """
+    if declaration.retention is None:
+        return None
+    expiry = lru_cache(_MOST_WINDOWS)(declaration.expiry)
+
+    def late_for(record: Record, label: str) -> str | None:
+        at, over = created(record), expiry(label)
+        if at is None or over is None or at < over:
+            return None
+        return (
+            f"window {label!r}: expected a change before its retention of {declaration.retention} was over, "
+            f"came one {at - over:.0f} s after that"
+        )
+
+    return late_for
+
+
+def _in_time(
+    folded: Folded,
+    found: dict[tuple[str, str], Bucket],
+    fold: Fold,
+    share: Callable[[Image], Share | None],
+    late_for: _LateFor,
+) -> Fold:
+    """A fold that lets those contributions count that are not late, and ignores the others or sets them aside.
 
     Args:
         folded: What counts, and what is late.
         found: Where `fold` puts a record's contributions.
         fold: The fold of a declaration with a retention.
-        expiry: When a window's aggregates are over.
+        share: What an image counts for.
+        late_for: Why a record is late.
     """
-    declaration = folded.declaration
+
+    def of(image: Image) -> tuple[str, str] | None:
+        try:
+            counted = share(image)
+        except (BadRecordError, BadValueError):
+            return None
+        return None if counted is None else counted[0]
 
     def fold_in_time(record: Record) -> None:
         before = len(folded.bad)
         fold(record)
-        if not found:
-            return
-        at, late = created(record), []
-        for (group, label), bucket in found.items():
-            over = expiry(label)
-            if at is None or over is None or at < over:
-                folded.buckets[group, label] += bucket
+        late: dict[tuple[str, str], str] = {}
+        for bucket, contributions in found.items():
+            reason = late_for(record, bucket[1])
+            if reason is None:
+                folded.buckets[bucket] += contributions
             else:
-                late.append(
-                    f"window {label!r}: expected a change before its retention of {declaration.retention} was over, "
-                    f"came one {at - over:.0f} s after that"
-                )
+                late[bucket] = reason
         found.clear()
-        if late and declaration.late == "ignore":
+        if late and folded.declaration.late == "ignore":
             folded.late += 1
         elif late:
             # What else is wrong with the record is named with it.
-            reasons = [bad.reason for bad in folded.bad[before:]] + late
-            sequence = record["dynamodb"]["SequenceNumber"]
-            folded.bad[before:] = [BadRecord(declaration.name, key_text(record), sequence, "; ".join(reasons))]
+            others, folded.bad[before:] = folded.bad[before:], []
+            reasons = [bad.reason for bad in others] + list(late.values())
+            images = [image for image in _COUNTED[record["eventName"]] if of(record["dynamodb"][image]) in late]
+            folded.set_aside(record, "; ".join(reasons), (*(i for bad in others for i in bad.images), *images))
 
     return fold_in_time
+
+
+def compile_half(declaration: Declaration) -> HalfOf:
+    """Compile a declaration for records that are counted an image at a time: those that were set aside.
+
+    Returns:
+        A function of a record and the name of one of its images, to what that image adds, or None if it adds nothing.
+        It raises `BadRecordError` or `BadValueError` if the image cannot be counted, and `EventError` or
+        `ConfigurationError` if the record is none.
+    """
+    share = _compile_share(declaration)
+    edits_count = declaration.changes == "all"
+    keep_expired = declaration.on_expiry == "keep"
+    replicated_ttl = _replicated_ttl(declaration)
+    late_for = _compile_lateness(declaration)
+
+    def half(record: Record, image: str) -> Half | None:
+        try:
+            name, change = record["eventName"], record["dynamodb"]
+            if image not in _COUNTED.get(name, ()) or not (edits_count or name == "INSERT"):
+                return None
+            if name == "REMOVE" and keep_expired and is_expiry(record, replicated_ttl):
+                return None
+            found = share(change[image])
+            if found is None:
+                return None
+            bucket, values = found
+            reason = late_for(record, bucket[1]) if late_for is not None else None
+            if reason is not None and declaration.late == "ignore":
+                return None
+            if reason is not None:
+                raise BadRecordError(reason)
+            adds = image == "NewImage"
+            return bucket, (change["SequenceNumber"], adds, values if adds else _negative(values))
+        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
+            explain([record])
+
+    return half
+
+
+def fold_around(folded: Folded, fold: Fold, half: HalfOf, owned: Mapping[int, AbstractSet[str]]) -> Fold:
+    """A fold that leaves out images of some records.
+
+    Args:
+        folded: What the fold fills.
+        fold: The fold.
+        half: The declaration, compiled by `compile_half`.
+        owned: The images to leave out, by the record's sequence number.
+    """
+
+    def around(record: Record) -> None:
+        try:
+            taken = owned.get(int(record["dynamodb"]["SequenceNumber"]))
+        except (KeyError, TypeError, ValueError):
+            explain([record])
+        if taken is None:
+            return fold(record)
+        for image in IMAGES:
+            try:
+                found = None if image in taken else half(record, image)
+            except (BadRecordError, BadValueError) as error:
+                folded.set_aside(record, str(error), (image,))
+            else:
+                if found is not None:
+                    folded.buckets[found[0]].append(found[1])
+
+    return around
 
 
 def _difference(new: Values, old: Values) -> Values:
@@ -276,7 +420,7 @@ def _group_by_function(declaration: Declaration) -> Callable[[Image], str | None
         try:
             found = function(item)
         except Exception as error:  # whatever a user's code raises belongs to the record that it was given
-            raise BadRecordError(f"group_by: {type(error).__name__}: {error}") from error
+            raise BadRecordError(f"group_by: expected a group, came {type(error).__name__}: {error}") from error
         if found is None:
             return None
         if isinstance(found, tuple):

@@ -73,11 +73,13 @@ def _check_consumer(name: str, settings: Settings) -> None:
             f"context: consumers.{name}.batchingWindow: expected at least 1 for a batchSize above 10, as Lambda does, "
             f"came {consumer.batching_window}"
         )
-    if consumer.parallelization > 1:
+    if consumer.parallelization > 1 and consumer.delivery == "lanes":
         raise ConfigurationError(
-            f"context: consumers.{name}.parallelization: expected 1, since exactly once by lanes needs a shard's "
-            f"records one batch after the other, came {consumer.parallelization}"
+            f"context: consumers.{name}.parallelization: expected 1, or the delivery 'ledger', since exactly once by "
+            f"lanes needs a shard's records one batch after the other, came {consumer.parallelization}"
         )
+    if consumer.delivery == "ledger":
+        return
     if consumer.batching_window >= TUMBLING_SECONDS or consumer.timeout >= TUMBLING_SECONDS:
         raise ConfigurationError(
             f"context: consumers.{name}: expected a batching window and a timeout shorter than the tumbling window of "

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from framework.app import App
+from framework.consumer import Consumer
 from framework.decode import table_of
 from framework.errors import ConfigurationError, EventError, shortened
 from framework.local.bridge import Memory
@@ -19,7 +20,6 @@ from framework.local.capacity import Meter
 from framework.local.poller import LiveShard, Poller, Response, Shard, live_shards
 from framework.local.provision import create_table_request
 from framework.local.sources import FileSource
-from framework.runtime import Consumer
 from framework.tables import Table
 
 __all__ = ["Drained", "Local", "OnProgress"]

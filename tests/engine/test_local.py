@@ -31,11 +31,11 @@ from framework import (
     Table,
 )
 from framework.codec import encode_item
+from framework.consumer import Consumer
 from framework.decode import is_expiry
 from framework.local import Drained, Local, engine
 from framework.local.poller import Poller, live_shards
 from framework.local.provision import create_table_request
-from framework.runtime import Consumer
 from handlers.app import app as music_app
 from handlers.music_library import MonthlyDownloads
 

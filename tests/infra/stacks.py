@@ -168,6 +168,11 @@ class Deployed:
         )
         return logical
 
+    @property
+    def control(self) -> str:
+        """The logical id of the control table: the one with the key `pk`."""
+        return self.id_of("DynamoDB::Table", KeySchema=keys("pk", "sk"))
+
     def arn(self, table: str) -> Any:
         """A table's ARN, as a template has it."""
         return {"Fn::GetAtt": [self.id_of("DynamoDB::Table", TableName=table), "Arn"]}

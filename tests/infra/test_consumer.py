@@ -51,7 +51,15 @@ def test_a_function_runs_the_bundle_on_arm_with_its_own_log(
         "Architectures": ["arm64"],
         "Code": {"ZipFile": "x"},
         "Description": f"Streamfold: {handlers}",
-        "Environment": {"Variables": {"STREAMFOLD_APP": "handlers.app:app", **variables}},
+        "Environment": {
+            "Variables": {
+                "STREAMFOLD_APP": "handlers.app:app",
+                "STREAMFOLD_BUCKET": {"Ref": deployed.id_of("S3::Bucket")},
+                "STREAMFOLD_CONTROL": {"Ref": deployed.control},
+                "STREAMFOLD_DELIVERY": "lanes",
+                **variables,
+            }
+        },
         "Handler": "framework.runtime.handler",
         "LoggingConfig": {"LogFormat": "JSON", "LogGroup": {"Ref": log}},
         "MemorySize": 512,
@@ -118,11 +126,21 @@ def test_a_mapping_has_every_setting_and_the_handlers_filters(
         "FunctionName": {"Fn::GetAtt": [function, "Arn"]},
         "FunctionResponseTypes": ["ReportBatchItemFailures"],
         "MaximumBatchingWindowInSeconds": 1,
+        "MaximumRecordAgeInSeconds": 82_800,
         "MaximumRetryAttempts": -1,
         "ParallelizationFactor": 1,
         "StartingPosition": "TRIM_HORIZON",
         "TumblingWindowInSeconds": 900,
     }
+
+
+def test_a_consumer_by_the_ledger_reads_several_batches_at_once_and_without_a_window() -> None:
+    found = music(consumers={"MusicLibrary": {"delivery": "ledger", "parallelization": 4}})
+    mapping = found.properties("Lambda::EventSourceMapping")
+    assert mapping["ParallelizationFactor"] == 4
+    assert "TumblingWindowInSeconds" not in mapping
+    function = found.properties("Lambda::Function")
+    assert function["Environment"]["Variables"]["STREAMFOLD_DELIVERY"] == "ledger"
 
 
 def test_function_mapping_and_log_take_what_the_context_says() -> None:

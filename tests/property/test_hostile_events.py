@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework import App, StreamfoldError, Table
-from framework.runtime import Consumer
+from framework.consumer import Consumer
 from handlers.app import app
 from handlers.music_library import MonthlyDownloads
 from tests.unit.stream import ARN, download, event, record
@@ -73,7 +73,13 @@ class Everything(MonthlyDownloads):
     retention = timedelta(days=1)
 
 
-apps = st.sampled_from([app, App("everything", [Everything])])
+class Elsewhere(Everything):
+    """Of a replica."""
+
+    source = Table("MusicLibrary", pk="songID", sk="SK", home="eu-west-1")
+
+
+apps = st.sampled_from([app, App("everything", [Everything]), App("elsewhere", [Elsewhere])])
 
 
 @given(apps, events)

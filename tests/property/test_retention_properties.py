@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from framework import Aggregation, App, Count, Daily, Table
+from framework.consumer import Consumer
 from framework.fold import compile_fold
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
-from framework.runtime import Consumer
 from tests.unit.stream import event, record
 
 DAY = 86_400

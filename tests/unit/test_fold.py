@@ -13,6 +13,7 @@ from framework import (
     Aggregation,
     AllTime,
     Average,
+    BadRecordError,
     ConfigurationError,
     Count,
     EventError,
@@ -22,7 +23,7 @@ from framework import (
     Table,
     attr,
 )
-from framework.fold import Folded, compile_fold
+from framework.fold import Folded, compile_fold, compile_half
 from handlers.music_library import MonthlyDownloads
 from tests.unit.stream import EXPIRY, download, record
 
@@ -298,6 +299,39 @@ def test_a_record_that_is_late_for_two_aggregates_or_bad_besides_is_one_record()
     assert (second.handler, second.key) == ("set-aside", "songID='a', SK='download-1'")
 
 
+@pytest.mark.parametrize(
+    ("change", "images"),
+    [
+        (record(1, new=download(at=JAN)), ("NewImage",)),
+        (record(1, old=download(at=JAN)), ("OldImage",)),
+        (record(1, old=download(at=JAN), new=download(at=FEB)), ("OldImage",)),
+        (record(1, old=download(at=FEB), new=download(at=JAN)), ("NewImage",)),
+        (record(1, old=download(at=JAN), new=upload), ("OldImage",)),
+        (record(1, old=download(at=JAN), new=download("b", at=JAN)), ("NewImage", "OldImage")),
+        (record(1, old=download(at=JAN), new=BAD), ("NewImage", "OldImage")),
+    ],
+)
+def test_a_late_record_is_set_aside_for_the_images_that_are_and_each_is_late_by_itself(
+    change: dict[str, Any], images: tuple[str, ...]
+) -> None:
+    change = at(OVER, change)
+    (bad,) = fold(SetAside, change).bad
+    assert bad.images == images
+    aside, ignoring = (compile_half(one._declaration) for one in (SetAside, Retained))
+    for image in images:
+        if change["dynamodb"][image] is not BAD:
+            with pytest.raises(BadRecordError, match="window '2018-01': expected a change before its retention"):
+                aside(change, image)
+            assert ignoring(change, image) is None
+    assert aside(at(OVER - 1, record(1, new=download(at=JAN))), "NewImage") is not None
+
+
+def test_an_image_by_itself_is_that_of_an_expiry_by_the_same_rule() -> None:
+    half = compile_half(Worldwide._declaration)
+    assert half(expiring({"N": "1000"}), "OldImage") is None
+    assert half(expiring({"N": "1001"}), "OldImage") is not None
+
+
 def test_with_inserts_only_nothing_else_is_late() -> None:
     inserts = type("Inserts", (Retained,), {"name": "inserts", "changes": "inserts"})
     edit = at(OVER, record(1, old=download(at=JAN), new=download("b", at=JAN)))
@@ -317,7 +351,7 @@ def test_with_inserts_only_nothing_else_is_late() -> None:
         (Sizes, record(7, new=download()), "attribute 'meta.region' is missing"),
         (Sizes, record(7, new={**sized("1"), "size": {"S": "1"}}), "attribute 'size': expected a number, came {'S': '1'}"),
         (Sizes, record(7, new={k: v for k, v in sized("1").items() if k != "size"}), "attribute 'size' is missing"),
-        (Initials, record(7, new=download()), "group_by: KeyError: 'initial'"),
+        (Initials, record(7, new=download()), "group_by: expected a group, came KeyError: 'initial'"),
         (Initials, record(7, new=download(initial={"L": []})), "group: expected text, a number or a boolean, came []"),
     ],
 )  # fmt: skip
