@@ -86,8 +86,9 @@ class Aside:
                 reason,
                 tuple(image for image in IMAGES if self._bucket(declaration, record, image) == bucket),
                 record,
+                uncertain,
             )
-            for sequence, bucket, reason in rejected
+            for sequence, bucket, reason, uncertain in rejected
         ]
 
     def _bucket(self, declaration: Declaration, record: dict[str, Any], image: str) -> tuple[str, str] | None:
@@ -110,6 +111,7 @@ class Aside:
                     record=bad.record,
                     reason=bad.reason,
                     at=int(self._now()),
+                    uncertain=bad.uncertain,
                 ),
             )
             for image in bad.images

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 from framework.account import account
 from framework.app import App
@@ -19,8 +20,8 @@ from framework.deliver_ledger import LedgerDelivery
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
 from framework.fold import Fold, Folded, compile_fold
 from framework.lanes import lane_attribute
-from framework.ledger import DELIVERIES, Posting, postings
-from framework.plan import Update, partition_of, plan
+from framework.ledger import DELIVERIES, Posting, marker, postings
+from framework.plan import Update, plan
 from framework.report import StreamProcessor
 
 __all__ = ["Consumer", "route"]
@@ -42,6 +43,8 @@ class Consumer:
         client: A boto3 DynamoDB client.
         control: Keeps what is set aside; without it that is only logged.
         delivery: `"lanes"`, or `"ledger"` for batches that do not come shard by shard in order; it needs `control`.
+        redriving: Whether it brings what Lambda gave up on, after other records have followed. Each record is then
+            settled under a marker of its own, and what a lane's watermark no longer tells is set aside as uncertain.
         connections: Writes under way at once.
         now: The time in epoch seconds.
 
@@ -57,10 +60,12 @@ class Consumer:
         *,
         control: Control | None = None,
         delivery: str = "lanes",
+        redriving: bool = False,
         connections: int = CONNECTIONS,
         now: Callable[[], float] = time.time,
     ) -> None:
-        if delivery not in DELIVERIES or (delivery == "ledger" and control is None):
+        by_ledger = delivery == "ledger" or redriving
+        if delivery not in DELIVERIES or (by_ledger and control is None):
             expected = "'lanes', or 'ledger' with a control table"
             raise ConfigurationError(f"consumer of {table!r}: delivery: expected {expected}, came {delivery!r}")
         declarations = app.sourced_from(table)
@@ -68,15 +73,14 @@ class Consumer:
         self._home = declarations[0].source.home
         self._said_away = False
         self._delivery = delivery
+        self._redriving = redriving
+        self._control = control
+        self._now = now
+        self._checked = control is None
         self._starts = [compile_fold(declaration) for declaration in declarations]
         self._aside = Aside(declarations, control, now)
-        # Looked at once, with the first event.
-        self._unchecked = control
-        self._writer: Writer[Any] = (
-            Delivery(client, connections=connections, now=now)
-            if control is None or delivery == "lanes"
-            else LedgerDelivery(client, control.table, connections=connections, now=now)
-        )
+        writer: type[Writer[Any]] = LedgerDelivery if by_ledger else Delivery
+        self._writer = writer(client, connections=connections, now=now)
 
     def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
         """Process one event; see `runtime.handler`."""
@@ -86,9 +90,9 @@ class Consumer:
             raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
         if batch.records and self._home not in (None, batch.region):
             return self._away(batch)
-        if self._unchecked is not None:
-            self._unchecked.check(self._table, self._delivery)
-            self._unchecked = None
+        if self._control is not None and not self._checked:
+            self._control.check(self._table, self._delivery)
+            self._checked = True
         started = [start() for start in self._starts]
         folded = [f for f, _ in started]
         outcomes: list[Outcome] = []
@@ -127,8 +131,21 @@ class Consumer:
             # What follows a record that could not be set aside must not pass it by.
             outcomes += kept
             return _first(batch)
-        jobs = self._jobs(batch, sound)
+        settled = self._settle(batch, self._jobs(batch, sound), deadline)
+        # A handler that finds most of a batch bad has it again from the start, and the others go on.
+        settled += [Outcome(share.declaration, failed_from=_first(batch), error=share.complaint) for share in refused]
+        outcomes += settled
+        return min((o.failed_from for o in settled if o.failed_from is not None), default=None)
+
+    def _settle(self, batch: Batch, jobs: Sequence[Any], deadline: float) -> list[Outcome]:
         terms = Terms(deadline=deadline, set_aside=self._aside.keeper(batch, deadline))
+        if self._redriving:
+            # In order and up to the first that is not done, since each moves the lane.
+            settled: list[Outcome] = []
+            for job in jobs:
+                if not settled or settled[-1].failed_from is None:
+                    settled += self._writer.deliver([job], replace(terms, through=_last(batch), accept_misfits=True))
+            return settled
         settled = self._writer.deliver(jobs, terms)
         misfits = [place for place, outcome in enumerate(settled) if outcome.misfit]
         if misfits:
@@ -136,26 +153,34 @@ class Consumer:
             again = self._writer.deliver([jobs[place] for place in misfits], replace(terms, accept_misfits=True))
             for place, outcome in zip(misfits, again, strict=True):
                 settled[place] = outcome
-        # A handler that finds most of a batch bad has it again from the start, and the others go on.
-        settled += [Outcome(share.declaration, failed_from=_first(batch), error=share.complaint) for share in refused]
-        outcomes += settled
-        return min((o.failed_from for o in settled if o.failed_from is not None), default=None)
+        return settled
 
     def _jobs(self, batch: Batch, folded: Sequence[Folded]) -> list[Update] | list[Posting]:
         counting = [share for share in folded if share.buckets]
-        if self._delivery == "lanes":
-            return [update for share in counting for update in _updates(batch, share)]
+        if self._control is None or (self._delivery == "lanes" and not self._redriving):
+            return [update for share in counting for update in plan(share, *_lane(batch, share))]
         events = event_ids(batch.records) if counting else {}
-        return [posting for share in counting for posting in postings(share, events)]
+        found: list[Posting] = []
+        for share in counting:
+            name = share.declaration.name
+            guards = {number: marker(self._control.table, name, event, self._now()) for number, event in events.items()}
+            lane, partition = _lane(batch, share)
+            found += postings(share, guards, partition, lane if self._delivery == "lanes" else "")
+        return found
 
 
 def _first(batch: Batch) -> int:
     return int(batch.records[0]["dynamodb"]["SequenceNumber"])
 
 
-def _updates(batch: Batch, share: Folded) -> list[Update]:
-    lane = lane_attribute(share.declaration.name, batch.stream_arn, batch.shard_id)
-    return plan(share, lane, partition_of(lane, share.declaration.partitions))
+def _last(batch: Batch) -> int:
+    return int(batch.records[-1]["dynamodb"]["SequenceNumber"])
+
+
+def _lane(batch: Batch, share: Folded) -> tuple[str, int]:
+    """A batch's lane attribute, and the partition it feeds: so each of a busy aggregate's items collects few lanes."""
+    lane = lane_attribute(share.declaration.name, batch.stream_arn, batch.shard_id or batch.records[0]["eventID"])
+    return lane, crc32(lane.encode()) % share.declaration.partitions
 
 
 def _deadline(context: Any) -> float:

@@ -58,11 +58,13 @@ class Rejection(NamedTuple):
         sequence: The record's sequence number.
         bucket: The aggregate's group and label.
         reason: What DynamoDB says.
+        uncertain: Whether it may have been counted already.
     """
 
     sequence: int
     bucket: tuple[str, str]
     reason: str
+    uncertain: bool = False
 
 
 @dataclass(slots=True)
@@ -103,11 +105,13 @@ class Terms:
         set_aside: Keeps contributions that DynamoDB will never take, before anything that follows them is written, or
             raises `NotDoneError`; None to keep them nowhere.
         accept_misfits: Whether to set aside also what may be the deployment's fault; otherwise it is not done.
+        through: The last record of a run that is brought again after others have followed it; 0 for no such run.
     """
 
     deadline: float
     set_aside: Callable[[Declaration, Sequence[Rejection]], None] | None = None
     accept_misfits: bool = False
+    through: int = 0
 
 
 class Job(Protocol):
@@ -203,8 +207,13 @@ class Writer(Generic[AJob]):
         if misfit and not terms.accept_misfits:
             outcome.misfit = True
             raise NotDoneError(reason)
+        self._set_aside(update, reason, outcome, terms)
+
+    def _set_aside(
+        self, update: Update, reason: str, outcome: Outcome, terms: Terms, *, uncertain: bool = False
+    ) -> None:
         bucket = (update.group, update.label)
-        rejected = [Rejection(sequence, bucket, reason) for sequence, _, _ in update.contributions]
+        rejected = [Rejection(sequence, bucket, reason, uncertain) for sequence, _, _ in update.contributions]
         if terms.set_aside is not None:
             terms.set_aside(update.declaration, rejected)
         outcome.rejected += rejected

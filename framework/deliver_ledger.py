@@ -11,29 +11,20 @@ from botocore.exceptions import ClientError
 from framework.codec import Image
 from framework.deliver import NotDoneError, Outcome, Terms, Writer, foreign, is_misfit
 from framework.errors import BadValueError
-from framework.lanes import owner
-from framework.ledger import Posting, actions, marker_key, update_action
-from framework.plan import drop_take_backs
+from framework.lanes import owner, position
+from framework.ledger import Posting, actions, update_action
+from framework.plan import Update, drop_absorbed, drop_take_backs
 
 __all__ = ["LedgerDelivery"]
 
 # Reasons of a cancelled transaction (DynamoDB API reference, TransactWriteItems).
 _REFUSED = "ValidationError"
+_UNCERTAIN = "whether it was counted: expected a watermark that tells, came one that later records have moved"
 _FAILED = "ConditionalCheckFailed"
 
 
 class LedgerDelivery(Writer[Posting]):
-    """Carries out postings.
-
-    Args:
-        client: As for `Writer`.
-        control: The control table's name.
-        options: As for `Writer`.
-    """
-
-    def __init__(self, client: Any, control: str, **options: Any) -> None:
-        super().__init__(client, **options)
-        self._control = control
+    """Carries out postings."""
 
     def _apply(self, job: Posting, outcome: Outcome, terms: Terms) -> None:
         left: Posting | None = job
@@ -42,15 +33,15 @@ class LedgerDelivery(Writer[Posting]):
         while left is not None:
             outcome.failed_from = left.first
             try:
-                transaction = actions(left, self._control, self._now(), known)
+                transaction = actions(left, self._now(), known)
                 self._call(outcome, terms, "transact_write_items", {"TransactItems": transaction})
             except BadValueError:
-                return self._isolate(left, _unwritable(left, known), outcome, terms)
+                return self._isolate(left, _unwritable(left, self._now(), known), outcome, terms)
             except ClientError as error:
                 if error.response["Error"]["Code"] == "TransactionCanceledException":
                     reasons = _Reasons(error.response, left)
-                    if reasons.marked:  # first of all: what is counted is nobody's business any more
-                        left = _drop(left, reasons.marked, outcome)
+                    if reasons.settled:  # first of all: what is counted is nobody's business any more
+                        left = _drop(left, reasons.settled, outcome)
                     elif reasons.refused:
                         return self._isolate(left, reasons.refused, outcome, terms)
                     elif reasons.failed:
@@ -62,7 +53,7 @@ class LedgerDelivery(Writer[Posting]):
                 elif left.updates:
                     reason = error.response["Error"].get("Message", str(error))
                     return self._isolate(left, dict.fromkeys(range(len(left.updates)), reason), outcome, terms)
-                else:  # markers alone: no record is to blame
+                else:  # guards alone: no record is to blame
                     raise NotDoneError(str(error)) from error
             else:
                 outcome.absorbed += sum(len(update.contributions) for update in left.updates)
@@ -84,6 +75,8 @@ class LedgerDelivery(Writer[Posting]):
             if item and owner(item) != update.declaration.name:
                 self._reject(update, foreign(update, item), outcome, terms, misfit=owner(item) is not None)
                 left = left.with_update(place, None)
+            elif item and update.lane and _stands(item, update) >= update.first:
+                left = left.with_update(place, self._behind(update, item, outcome, terms))
             elif item:
                 known[update.group, update.label] = item  # an extreme stands otherwise than was guessed
             elif self._exists_elsewhere(update, outcome, terms):
@@ -92,6 +85,20 @@ class LedgerDelivery(Writer[Posting]):
                 kept = drop_take_backs(update)
                 outcome.refused_take_backs += len(update.contributions) - (len(kept.contributions) if kept else 0)
                 left = left.with_update(place, kept)
+        return left
+
+    def _behind(self, update: Update, item: Image, outcome: Outcome, terms: Terms) -> Update | None:
+        """What is left of an update whose lane has moved on, above its watermark.
+
+        As long as the watermark lies in the run that is brought again, it tells what of the run was absorbed. Beyond
+        its end it tells nothing: what follows the run has moved it, whether or not the run was absorbed.
+        """
+        left = drop_absorbed(update, item)
+        absorbed = replace(update, contributions=update.contributions[: -len(left.contributions) if left else None])
+        if _stands(item, update) <= terms.through:
+            outcome.duplicates += len(absorbed.contributions)
+        else:
+            self._set_aside(absorbed, _UNCERTAIN, outcome, terms, uncertain=True)
         return left
 
     def _isolate(self, posting: Posting, refused: dict[int, str], outcome: Outcome, terms: Terms) -> None:
@@ -103,35 +110,31 @@ class LedgerDelivery(Writer[Posting]):
             outcome: What becomes of it.
             terms: How the batch is delivered.
         """
-        if len(posting.events) > 1:
+        if len(posting.guards) > 1:
             for half in posting.halves():
                 self._apply(half, outcome, terms)
             return
-        if self._is_marked(posting, outcome, terms):  # not every refusal looked at the marker
-            _drop(posting, frozenset(posting.events), outcome)
+        if self._is_settled(posting, outcome, terms):  # not every refusal looked at the guard
+            _drop(posting, frozenset(posting.guards), outcome)
             outcome.failed_from = None
             return
         left = posting
         for place, reason in reversed(refused.items()):
             self._reject(posting.updates[place], reason, outcome, terms, misfit=is_misfit(reason))
             left = left.with_update(place, None)
-        self._apply(left, outcome, terms)  # the rest of the record, and its marker
+        self._apply(left, outcome, terms)  # the rest of the record, and its guard
 
-    def _is_marked(self, posting: Posting, outcome: Outcome, terms: Terms) -> bool:
-        (event,) = posting.events.values()
-        arguments = {
-            "TableName": self._control,
-            "Key": marker_key(posting.declaration.name, event),
-            "ConsistentRead": True,
-        }
-        return "Item" in self._call(outcome, terms, "get_item", arguments)
+    def _is_settled(self, posting: Posting, outcome: Outcome, terms: Terms) -> bool:
+        (guard,) = posting.guards.values()
+        arguments = {"TableName": guard.table, "Key": guard.key, "ConsistentRead": True}
+        return guard.settled(self._call(outcome, terms, "get_item", arguments).get("Item"))
 
 
 class _Reasons:
     """Why a transaction was cancelled.
 
     Attributes:
-        marked: Sequence numbers of the records whose marker is there.
+        settled: Sequence numbers of the records whose guard says so.
         failed: The item in the way, or None if there is none, by the place of each update whose condition failed.
         refused: Why DynamoDB will never take it, by the place of each such update.
         conflict: Whether another write was in the way.
@@ -140,8 +143,8 @@ class _Reasons:
     def __init__(self, response: Any, posting: Posting) -> None:
         reasons = response.get("CancellationReasons") or []
         codes = [reason.get("Code") for reason in reasons]
-        count = len(posting.events)
-        self.marked = {s for s, code in zip(posting.events, codes, strict=False) if code == _FAILED}
+        count = len(posting.guards)
+        self.settled = {s for s, code in zip(posting.guards, codes, strict=False) if code == _FAILED}
         updates = dict(enumerate(reasons[count:]))
         self.failed: dict[int, Image | None] = {
             place: reason.get("Item") for place, reason in updates.items() if reason.get("Code") == _FAILED
@@ -155,18 +158,23 @@ class _Reasons:
         self.conflict = "TransactionConflict" in codes
 
 
-def _drop(posting: Posting, marked: AbstractSet[int], outcome: Outcome) -> Posting | None:
-    """What is left of a posting without the records whose marker is there."""
-    outcome.duplicates += sum(c[0] in marked for update in posting.updates for c in update.contributions)
-    return posting.without(marked)
+def _stands(item: Image, update: Update) -> int:
+    """Where a lane stands in an item; 0 where it has not been."""
+    return position(item[update.lane]) if update.lane in item else 0
 
 
-def _unwritable(posting: Posting, known: dict[tuple[str, str], Image]) -> dict[int, str]:
+def _drop(posting: Posting, settled: AbstractSet[int], outcome: Outcome) -> Posting | None:
+    """What is left of a posting without the records that are settled."""
+    outcome.duplicates += sum(c[0] in settled for update in posting.updates for c in update.contributions)
+    return posting.without(settled)
+
+
+def _unwritable(posting: Posting, now: float, known: dict[tuple[str, str], Image]) -> dict[int, str]:
     """Why updates cannot even be asked for, such as a total beyond 38 digits, by their place."""
     found = {}
     for place, update in enumerate(posting.updates):
         try:
-            update_action(update, known.get((update.group, update.label)))
+            update_action(update, now, known.get((update.group, update.label)))
         except BadValueError as error:
             found[place] = str(error)
     return found

@@ -62,6 +62,7 @@ class BadRecord:
         reason: What was expected and what came.
         images: Which of the record's images do not count for that, though they should.
         record: The record.
+        uncertain: Whether they may have been counted already.
     """
 
     handler: str
@@ -70,6 +71,7 @@ class BadRecord:
     reason: str
     images: tuple[str, ...]
     record: Record = field(repr=False, compare=False)
+    uncertain: bool = False
 
 
 @dataclass(slots=True)

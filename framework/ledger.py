@@ -32,9 +32,20 @@ from typing import Any
 from framework.codec import AttributeValue, Image
 from framework.declaration import Declaration
 from framework.fold import Folded
-from framework.plan import Update, in_order, partition_of, request
+from framework.lanes import hour_of
+from framework.plan import Update, in_order, request
 
-__all__ = ["DELIVERIES", "MEMORY_SECONDS", "Posting", "actions", "marker_key", "postings", "remembers", "update_action"]
+__all__ = [
+    "DELIVERIES",
+    "MEMORY_SECONDS",
+    "Guard",
+    "Posting",
+    "actions",
+    "marker",
+    "postings",
+    "remembers",
+    "update_action",
+]
 
 # How a consumer may deliver.
 DELIVERIES = ("lanes", "ledger")
@@ -46,38 +57,61 @@ _MOST_ACTIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """What makes that a record is settled once: an item that a transaction changes with what the record adds.
+
+    Attributes:
+        action: The transaction's action, whose condition fails once the record is settled.
+        table: The item's table.
+        key: The item's key.
+        settled_by: The attribute that the item has once the record is settled.
+        settled_if_gone: Whether no item means that the record is settled, too.
+    """
+
+    action: Mapping[str, Any]
+    table: str
+    key: Mapping[str, AttributeValue]
+    settled_by: str
+    settled_if_gone: bool
+
+    def settled(self, item: Image | None) -> bool:
+        """Whether the item, or that there is none, says that the record is settled."""
+        return self.settled_if_gone if item is None else self.settled_by in item
+
+
+@dataclass(frozen=True, slots=True)
 class Posting:
     """Records of one aggregation that are settled in one transaction, and what they add.
 
     Attributes:
         declaration: The aggregation.
-        events: The `eventID` of each record by its sequence number, in rising order.
+        guards: The guard of each record by its sequence number, in rising order.
         updates: What they add to each aggregate.
     """
 
     declaration: Declaration = field(repr=False)
-    events: Mapping[int, str]
+    guards: Mapping[int, Guard] = field(repr=False)
     updates: tuple[Update, ...]
 
     @property
     def first(self) -> int:
         """The first record's sequence number."""
-        return next(iter(self.events))
+        return next(iter(self.guards))
 
     def without(self, sequences: AbstractSet[int]) -> Posting | None:
         """What is left when some records fall out; None if nothing is."""
-        return self._of([sequence for sequence in self.events if sequence not in sequences])
+        return self._of([sequence for sequence in self.guards if sequence not in sequences])
 
     def halves(self) -> tuple[Posting, Posting]:
         """The posting as two, to find the record that is refused."""
-        sequences, middle = list(self.events), len(self.events) // 2
+        sequences, middle = list(self.guards), len(self.guards) // 2
         first, second = self._of(sequences[:middle]), self._of(sequences[middle:])
         assert first is not None
         assert second is not None
         return first, second
 
     def with_update(self, place: int, update: Update | None) -> Posting:
-        """The posting with another update at a place, or without it. Its records keep their markers."""
+        """The posting with another update at a place, or without it. Its records keep their guards."""
         return replace(
             self, updates=(*self.updates[:place], *([] if update is None else [update]), *self.updates[place + 1 :])
         )
@@ -89,32 +123,30 @@ class Posting:
         shares = ((update, tuple(c for c in update.contributions if c[0] in kept)) for update in self.updates)
         return Posting(
             self.declaration,
-            {sequence: self.events[sequence] for sequence in sequences},
+            {sequence: self.guards[sequence] for sequence in sequences},
             tuple(replace(update, contributions=left) for update, left in shares if left),
         )
 
 
-def postings(folded: Folded, events: Mapping[int, str]) -> list[Posting]:
+def postings(folded: Folded, guards: Mapping[int, Guard], partition: int, lane: str = "") -> list[Posting]:
     """One aggregation's share of a batch as postings, each within the limits of a transaction.
 
     Args:
         folded: What the batch folded to.
-        events: The `eventID` of each record by its sequence number.
+        guards: The guard of each record by its sequence number.
+        partition: Which of each aggregate's items takes it.
+        lane: The lane attribute, where the records come from a lane and have to fit in with it, too.
     """
-    partition = partition_of(next(iter(events.values())), folded.declaration.partitions)
-    added: dict[int, list[tuple[str, str]]] = {}
     contributions = {bucket: in_order(found) for bucket, found in folded.buckets.items()}
+    added: dict[int, list[tuple[str, str]]] = {}
     for bucket, found in contributions.items():
         for sequence, _, _ in found:
             added.setdefault(sequence, []).append(bucket)
-    whole = Posting(
-        folded.declaration,
-        {sequence: events[sequence] for sequence in sorted(added)},
-        tuple(
-            Update(folded.declaration, group, label, partition, "", found)
-            for (group, label), found in contributions.items()
-        ),
+    updates = tuple(
+        Update(folded.declaration, group, label, partition, lane, found)
+        for (group, label), found in contributions.items()
     )
+    whole = Posting(folded.declaration, {sequence: guards[sequence] for sequence in sorted(added)}, updates)
     return [posting for run in _runs(added) if (posting := whole._of(run))]
 
 
@@ -133,50 +165,48 @@ def _runs(added: Mapping[int, Sequence[tuple[str, str]]]) -> Iterable[list[int]]
         yield run
 
 
-def actions(posting: Posting, control: str, now: float, known: Mapping[tuple[str, str], Image]) -> list[dict[str, Any]]:
-    """The actions of the transaction that settles a posting: a marker for each record, then its updates.
+def marker(control: str, aggregation: str, event: str, now: float) -> Guard:
+    """The guard of a record that comes from a stream.
+
+    Args:
+        control: The control table's name.
+        aggregation: The aggregation's name.
+        event: The record's `eventID`.
+        now: The time in epoch seconds.
+    """
+    key = {"pk": {"S": f"ledger#{aggregation}#{event}"}, "sk": {"S": "-"}}
+    put = {
+        "TableName": control,
+        "Item": {**key, "expires": {"N": str(int(now) + MEMORY_SECONDS)}},
+        "ConditionExpression": "attribute_not_exists(pk)",
+    }
+    return Guard({"Put": put}, control, key, settled_by="pk", settled_if_gone=False)
+
+
+def actions(posting: Posting, now: float, known: Mapping[tuple[str, str], Image]) -> list[Mapping[str, Any]]:
+    """The actions of the transaction that settles a posting: its guards', then its updates.
 
     Args:
         posting: What to settle.
-        control: The control table's name.
         now: The time in epoch seconds.
         known: Aggregate items, by group and label, as a cancelled transaction brought them.
 
     Raises:
         BadValueError: As `plan.request` does.
     """
-    expires = str(int(now) + MEMORY_SECONDS)
-    markers = [
-        {
-            "Put": {
-                "TableName": control,
-                "Item": {
-                    **marker_key(posting.declaration.name, event),
-                    "expires": {"N": expires},
-                },
-                "ConditionExpression": "attribute_not_exists(#pk)",
-                "ExpressionAttributeNames": {"#pk": "pk"},
-            }
-        }
-        for event in posting.events.values()
-    ]
-    return [*markers, *(update_action(u, known.get((u.group, u.label))) for u in posting.updates)]
+    updates = [update_action(u, now, known.get((u.group, u.label))) for u in posting.updates]
+    return [*(guard.action for guard in posting.guards.values()), *updates]
 
 
-def update_action(update: Update, known: Image | None) -> dict[str, Any]:
-    """An update without a watermark, as an action of a transaction.
+def update_action(update: Update, now: float, known: Image | None) -> dict[str, Any]:
+    """An update as an action of a transaction.
 
     Raises:
         BadValueError: As `plan.request` does.
     """
-    arguments = request(update, 0, known)
+    arguments = request(update, hour_of(now), known)
     del arguments["ReturnValues"]  # a transaction returns none
     return {"Update": arguments}
-
-
-def marker_key(aggregation: str, event: str) -> dict[str, AttributeValue]:
-    """The key of a record's marker in the control table."""
-    return {"pk": {"S": f"ledger#{aggregation}#{event}"}, "sk": {"S": "-"}}
 
 
 def remembers(created: float, now: float) -> bool:

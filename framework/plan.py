@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
-from zlib import crc32
 
 from framework.codec import AttributeValue, Image, number, number_text
 from framework.declaration import Declaration
@@ -27,7 +26,7 @@ from framework.fold import Bucket, Folded, Values
 from framework.lanes import MARK, bound, position, stale, watermark
 from framework.measures import Kind, Number, combine
 
-__all__ = ["Update", "drop_absorbed", "drop_take_backs", "forget", "in_order", "partition_of", "plan", "request"]
+__all__ = ["Update", "drop_absorbed", "drop_take_backs", "forget", "in_order", "plan", "request"]
 
 # Watermarks that are forgotten together, so that the write which drops them is paid for rarely.
 _FORGET_TOGETHER = 3
@@ -110,14 +109,6 @@ def plan(folded: Folded, lane: str, partition: int) -> list[Update]:
         Update(folded.declaration, group, label, partition, lane, in_order(bucket))
         for (group, label), bucket in folded.buckets.items()
     ]
-
-
-def partition_of(text: str, partitions: int) -> int:
-    """Which of an aggregate's items takes what comes from a lane, by name, or in a transaction.
-
-    By lane, so that each of a busy aggregate's items collects only its part of the lanes.
-    """
-    return crc32(text.encode()) % partitions
 
 
 def in_order(bucket: Bucket) -> tuple[tuple[int, bool, Values], ...]:

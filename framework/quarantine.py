@@ -143,7 +143,7 @@ def entry_of(item: Image, load: Callable[[str], bytes]) -> Entry:
         )
     except (KeyError, TypeError, ValueError, OSError, EOFError) as error:
         raise BadValueError(
-            f"control table: {shortened(item.get('sk'))}: expected a quarantined record, "
+            f"control table: {item.get('sk', {}).get('S')}: expected a quarantined record, "
             f"came an item that cannot be read: {error!r}"
         ) from error
 
