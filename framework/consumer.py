@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from framework.plan import Update, plan
 from framework.report import StreamProcessor
 
 __all__ = ["Consumer", "route"]
+
+_log = logging.getLogger("streamfold")
 
 # Without a context there is no deadline to keep; a run on one's own machine still ends.
 _SECONDS_WITHOUT_CONTEXT = 300.0
@@ -69,6 +72,8 @@ class Consumer:
             raise ConfigurationError(f"consumer of {table!r}: delivery: expected {expected}, came {delivery!r}")
         declarations = app.sourced_from(table)
         self._table = table
+        self._home = declarations[0].source.home
+        self._said_away = False
         self._delivery = delivery
         self._redriving = redriving
         self._control = control
@@ -85,6 +90,8 @@ class Consumer:
         batch = decode(event, lanes=self._delivery == "lanes")
         if batch.records and batch.table != self._table:
             raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
+        if batch.records and self._home not in (None, batch.region):
+            return self._away(batch)
         if self._control is not None and not self._checked:
             self._control.check(self._table, self._delivery)
             self._checked = True
@@ -102,7 +109,21 @@ class Consumer:
         for outcome in outcomes:
             if outcome.rejected:
                 bad += self._aside.rejected(batch, outcome.declaration, outcome.rejected)
-        return {**processor.response(), "state": {}, "streamfold": account(batch, contributions, bad, outcomes)}
+        late = sum(share.late for share in folded)
+        return {**processor.response(), "state": {}, "streamfold": account(batch, contributions, bad, outcomes, late)}
+
+    def _away(self, batch: Batch) -> dict[str, Any]:
+        """The answer to a replica's records of a global table: its home Region has them as well, and counts them."""
+        if not self._said_away:
+            self._said_away = True
+            _log.warning(
+                "table %s: its records count in its home Region %s alone, so those of %s are acknowledged and left",
+                self._table,
+                self._home,
+                batch.region,
+            )
+        found = {**account(batch, 0, [], []), "away": len(batch.records)}
+        return {"batchItemFailures": [], "state": {}, "streamfold": found}
 
     def _deliver(self, batch: Batch, folded: list[Folded], outcomes: list[Outcome], deadline: float) -> int | None:
         """Deliver a batch; the sequence number from which on it has to come again, or None."""
@@ -122,7 +143,7 @@ class Consumer:
         terms = Terms(deadline=deadline, set_aside=self._aside.keeper(batch, deadline))
         if self._redriving:
             # In order and up to the first that is not done, since each moves the lane.
-            old = bool(batch.records) and self._now() - created(batch.records[0]) > _WATERMARKS_LAST
+            old = bool(batch.records) and self._now() - (created(batch.records[0]) or 0) > _WATERMARKS_LAST
             terms = replace(terms, accept_misfits=True, through=_last(batch) if batch.records else 0, forgotten=old)
             settled: list[Outcome] = []
             for job in jobs:

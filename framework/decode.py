@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
-from framework.codec import decode_item
+from framework.codec import AttributeValue, decode_item, number
 from framework.errors import BadValueError, ConfigurationError, EventError, StreamfoldError, shortened
 
 __all__ = [
@@ -31,9 +32,12 @@ __all__ = [
 # One stream record as Lambda sends it.
 Record = dict[str, Any]
 
-_is_stream_arn = re.compile(r"arn:[^:]+:dynamodb:[^:]*:[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+").fullmatch
+_is_stream_arn = re.compile(
+    r"arn:[^:]+:dynamodb:(?P<region>[^:]*):[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+"
+).fullmatch
 SOURCE = "aws:dynamodb"
 _MOST_DIGITS = 40  # of a sequence number (AWS facts: the stream)
+_LATEST = 1e11  # the year 5138; what is above it counts milliseconds
 _IMAGES = {"INSERT": ("NewImage",), "MODIFY": ("OldImage", "NewImage"), "REMOVE": ("OldImage",)}
 
 
@@ -55,6 +59,12 @@ class Batch:
     def table(self) -> str:
         """The table that the stream is of, by the stream's name; empty where there are no records."""
         return table_of(self.stream_arn) or ""
+
+    @property
+    def region(self) -> str:
+        """The Region that the stream is in; empty where there are no records."""
+        found = _is_stream_arn(self.stream_arn)
+        return found["region"] if found else ""
 
 
 def table_of(stream_arn: object) -> str | None:
@@ -123,9 +133,27 @@ def is_sequence_number(value: object) -> bool:
     return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
 
 
-def is_expiry(record: Record) -> bool:
-    """Whether the record is a delete by the item's time to live (AWS facts: the stream)."""
+def created(record: Record) -> float | None:
+    """When a change was made, in epoch seconds, as the stream says it: to the second below; None where it does not.
+
+    What no stream says, such as a date in text or the year 5000, is no time either.
+    """
+    time = record["dynamodb"].get("ApproximateCreationDateTime")
+    return time if type(time) in (int, float) and 0 <= time < _LATEST else None
+
+
+def is_expiry(record: Record, replicated_ttl: str | None = None) -> bool:
+    """Whether the record is a delete by the item's time to live (AWS facts: the stream).
+
+    Args:
+        record: A stream record.
+        replicated_ttl: For a global table, the attribute with an item's time to live: only the Region that expired an
+            item names who did it, the others see a plain delete of an item whose time was over. None for a table of
+            one Region, where a delete that nobody is named for is a user's.
+    """
     identity = record.get("userIdentity")
+    if identity is None and replicated_ttl is not None and record["eventName"] == "REMOVE":
+        return _was_over(record["dynamodb"]["OldImage"].get(replicated_ttl), created(record))
     return (
         isinstance(identity, dict)
         and identity.get("type") == "Service"
@@ -133,12 +161,13 @@ def is_expiry(record: Record) -> bool:
     )
 
 
-def created(record: Record) -> float:
-    """When a record was made, in epoch seconds; 0 where it does not say."""
+def _was_over(time_to_live: AttributeValue | None, at: float | None) -> bool:
+    if at is None or time_to_live is None:
+        return False
     try:
-        return float(record["dynamodb"].get("ApproximateCreationDateTime") or 0)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return 0.0
+        return number(time_to_live["N"]) <= Decimal(at)
+    except (KeyError, BadValueError):
+        return False
 
 
 def key_text(record: Record) -> str:

@@ -20,11 +20,15 @@ class LiveShard:
         client: A boto3 DynamoDB Streams client.
         stream_arn: The stream.
         shard_id: The shard.
+        region: The Region that its records shall say they are of; the stream's if not given.
     """
 
-    def __init__(self, client: Any, stream_arn: str, shard_id: str) -> None:
+    def __init__(self, client: Any, stream_arn: str, shard_id: str, region: str | None = None) -> None:
         self._client = client
-        self.stream_arn = stream_arn
+        self._read_from = stream_arn
+        self._region = region
+        parts = stream_arn.split(":")
+        self.stream_arn = stream_arn if region is None else ":".join([*parts[:3], region, *parts[4:]])
         self.shard_id = shard_id
 
     def records(self, after: int = 0, *, at: int = 0) -> Iterator[Record]:
@@ -34,35 +38,36 @@ class LiveShard:
             place = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": str(after)}
         if at:
             place = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "SequenceNumber": str(at)}
-        first = self._client.get_shard_iterator(StreamArn=self.stream_arn, ShardId=self.shard_id, **place)
+        first = self._client.get_shard_iterator(StreamArn=self._read_from, ShardId=self.shard_id, **place)
         iterator = first["ShardIterator"]
         while iterator:
             page = self._client.get_records(ShardIterator=iterator, Limit=_PAGE)
             if not page["Records"]:
                 return
             for record in page["Records"]:
-                yield _as_lambda_sends(record, self.stream_arn)
+                yield _as_lambda_sends(record, self.stream_arn, self._region)
             iterator = page.get("NextShardIterator")
 
 
-def live_shards(client: Any, stream_arn: str) -> list[LiveShard]:
+def live_shards(client: Any, stream_arn: str, region: str | None = None) -> list[LiveShard]:
     """The shards of a stream.
 
     Args:
         client: A boto3 DynamoDB Streams client.
         stream_arn: The stream.
+        region: The Region that the records shall say they are of; the stream's if not given.
     """
     found: list[LiveShard] = []
     place: dict[str, str] = {}
     while True:
         page = client.describe_stream(StreamArn=stream_arn, **place)["StreamDescription"]
-        found.extend(LiveShard(client, stream_arn, shard["ShardId"]) for shard in page["Shards"])
+        found.extend(LiveShard(client, stream_arn, shard["ShardId"], region) for shard in page["Shards"])
         if "LastEvaluatedShardId" not in page:
             return found
         place = {"ExclusiveStartShardId": page["LastEvaluatedShardId"]}
 
 
-def _as_lambda_sends(record: Mapping[str, Any], stream_arn: str) -> Record:
+def _as_lambda_sends(record: Mapping[str, Any], stream_arn: str, region: str | None) -> Record:
     """A record of GetRecords as an event has it: epoch seconds, binary as text, names in Lambda's case."""
     change = dict(record["dynamodb"])
     if "ApproximateCreationDateTime" in change:
@@ -75,7 +80,7 @@ def _as_lambda_sends(record: Mapping[str, Any], stream_arn: str) -> Record:
         "eventName": record["eventName"],
         "eventVersion": record["eventVersion"],
         "eventSource": record["eventSource"],
-        "awsRegion": record["awsRegion"],
+        "awsRegion": region or record["awsRegion"],
         "dynamodb": change,
         "eventSourceARN": stream_arn,
     }

@@ -151,6 +151,9 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
     build.conditions.append(f"({may_make}{mark} = {own})")
     if update.declaration.index is not None:
         build.sets.append(f"{build.name(update.declaration.index.pk)} = {build.text(update.label)}")
+    expiry = update.declaration.expiry(update.label)
+    if expiry is not None and table.ttl is not None:
+        build.sets.append(f"{build.name(table.ttl)} = {build.number(expiry)}")
     for slot, total in zip(update.declaration.slots, update.totals(), strict=True):
         name, value = build.name(slot.attribute), build.number(total)
         if slot.kind == "add":

@@ -187,7 +187,7 @@ class Quarantine:
                 connections=1,
                 now=self._now,
             )
-            forgotten = [record for record in event["Records"] if not remembers(created(record), self._now())]
+            forgotten = [record for record in event["Records"] if not remembers(_created(record), self._now())]
             if forgotten:
                 return Redriven(
                     failure.source,
@@ -248,3 +248,11 @@ def _records(streams: Any, failure: Failure) -> list[Record]:
         lambda record: int(record["dynamodb"]["SequenceNumber"]) <= failure.last, shard.records(at=failure.first)
     )
     return list(found)
+
+
+def _created(record: Record) -> float:
+    """When a record was made, in epoch seconds; 0 where it does not say, or is none."""
+    try:
+        return created(record) or 0.0
+    except (KeyError, TypeError, AttributeError):
+        return 0.0

@@ -25,6 +25,7 @@ _COUNTS = {
     "Conflicts": "conflicts",
     "BadRecords": "badRecords",
     "RefusedTakeBacks": "refusedTakeBacks",
+    "LateRecords": "lateRecords",
     "NotDone": "failed",
 }
 _MOST_LOGGED = 20
@@ -39,7 +40,7 @@ def tell(account: Mapping[str, Any], function: str) -> None:
     """
     if account["records"]:
         _measure(account, function)
-    if account["badRecords"] or account["refusedTakeBacks"] or account["failed"]:
+    if any(account[name] for name in ("badRecords", "refusedTakeBacks", "lateRecords", "failed")):
         _log(account)
 
 
@@ -72,6 +73,8 @@ def _log(account: Mapping[str, Any]) -> None:
         log.error("not done", **where, writes=account["failed"], error=error)
     if account["refusedTakeBacks"]:
         log.warning("take-backs without an aggregate to take from", **where, count=account["refusedTakeBacks"])
+    if account["lateRecords"]:
+        log.warning("late records, after their aggregate's retention", **where, count=account["lateRecords"])
 
 
 @functools.cache

@@ -87,8 +87,21 @@ def _check_consumer(name: str, settings: Settings) -> None:
         )
 
 
-def warn(scope: cdk.Stack, manifest: Manifest) -> None:
-    """Say at synth where a mapping lets through more than its handlers need."""
+def warn(scope: cdk.Stack, manifest: Manifest, settings: Settings) -> None:
+    """Say at synth where a mapping lets through more than its handlers need, and where its records do not count."""
     for name, consumer in manifest["consumers"].items():
         for warning in consumer["warnings"]:
             cdk.Annotations.of(scope).add_warning_v2(f"streamfold:filter:{name}", warning)
+        home, here = manifest["tables"][name]["home"], _region(settings, name)
+        if home is not None and here not in (None, home):
+            cdk.Annotations.of(scope).add_warning_v2(
+                f"streamfold:home:{name}",
+                f"{name}: its records count in its home Region {home}, so in {here} its consumer acknowledges them and "
+                "does nothing.",
+            )
+
+
+def _region(settings: Settings, table: str) -> str | None:
+    """The Region that a table is deployed in, as far as it is known at synth."""
+    arn = settings.table(table).stream_arn
+    return arn.split(":")[3] if settings.region is None and arn is not None else settings.region

@@ -44,6 +44,7 @@ class Drained:
         wcu: Write units of those requests by AWS's rules, index writes included.
         duplicates: Contributions that had been counted before.
         refused_take_backs: Take-backs without an aggregate to take from.
+        late: Records that were ignored for coming after their aggregate's retention.
         bad: The records that could not be counted: handler, key, sequence number and reason of each.
     """
 
@@ -54,6 +55,7 @@ class Drained:
     wcu: int = 0
     duplicates: int = 0
     refused_take_backs: int = 0
+    late: int = 0
     bad: tuple[dict[str, str], ...] = ()
 
 
@@ -204,7 +206,9 @@ class Local:
             return Poller(table, shard, consumers[table], batch_size=self._batch_size, now=lambda: self.now())
 
         def shards(table: str) -> list[LiveShard]:
-            return live_shards(streams, client.describe_table(TableName=table)["Table"]["LatestStreamArn"])
+            arn = client.describe_table(TableName=table)["Table"]["LatestStreamArn"]
+            # A global table's home is here: on one machine there is no replica.
+            return live_shards(streams, arn, self._app.sourced_from(table)[0].source.home)
 
         return _Running(
             client=client,
@@ -251,7 +255,7 @@ class _Tally:
     """Sums of what the responses say."""
 
     def __init__(self) -> None:
-        self.sums = dict.fromkeys(("records", "updates", "duplicates", "refusedTakeBacks"), 0)
+        self.sums = dict.fromkeys(("records", "updates", "duplicates", "refusedTakeBacks", "lateRecords"), 0)
         self._invocations = 0
         self._bad: list[dict[str, str]] = []
 
@@ -271,6 +275,7 @@ class _Tally:
             wcu=wcu,
             duplicates=self.sums["duplicates"],
             refused_take_backs=self.sums["refusedTakeBacks"],
+            late=self.sums["lateRecords"],
             bad=tuple(self._bad),
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Match
 
-from tests.infra.stacks import ORDERS_STREAM, Make, music, shop
+from tests.infra.stacks import ORDERS_STREAM, Make, deploy, music, shop
 
 OTHERS = {
     "MusicLibrary": {
@@ -174,3 +174,23 @@ def test_a_filter_that_cannot_say_everything_is_a_warning_at_synth() -> None:
     (warning,) = shop().warnings()
     assert warning.startswith("sales: no pattern can express amount > 0, so the filter asks for any N.")
     assert music().warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("context", "warns"),
+    [
+        ({}, False),
+        ({"region": "eu-west-1"}, False),
+        ({"region": "eu-central-1"}, True),
+        ({"tables": {"Likes": {"streamArn": ORDERS_STREAM.replace("shop-orders", "Likes")}}}, True),
+    ],
+)
+def test_a_consumer_that_is_not_in_the_home_region_of_its_table_is_a_warning_at_synth(
+    context: dict[str, Any], warns: bool
+) -> None:
+    expected = (
+        "Likes: its records count in its home Region eu-west-1, so in eu-central-1 its consumer acknowledges them and "
+        "does nothing."
+    )
+    found = [warning.partition(" [ack")[0] for warning in deploy("global", **context).warnings()]
+    assert found == [expected] * warns

@@ -12,7 +12,7 @@ from framework.manifest import manifest
 from handlers.app import app as music
 from handlers.music_library import MonthlyDownloads
 
-orders = Table("Orders", pk="id", pk_type="N", ttl="expires")
+orders = Table("Orders", pk="id", pk_type="N", ttl="expires", home="eu-west-1")
 totals = Table("Totals", pk="key", sk="label")
 
 
@@ -62,6 +62,7 @@ def test_tables_have_their_keys_streams_and_indexes() -> None:
         "pk": {"name": "id", "type": "N"},
         "sk": None,
         "ttl": "expires",
+        "home": "eu-west-1",
         "stream": True,
         "indexes": {},
     }
@@ -69,6 +70,7 @@ def test_tables_have_their_keys_streams_and_indexes() -> None:
         "pk": {"name": "key", "type": "S"},
         "sk": {"name": "label", "type": "S"},
         "ttl": None,
+        "home": None,
         "stream": True,
         "indexes": {
             "ByDay": {

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from framework import Aggregation, AllTime, App, BadValueError, ConfigurationError, Count, DeliveryError, Sum, Table
+from framework import (
+    Aggregation,
+    AllTime,
+    App,
+    BadValueError,
+    ConfigurationError,
+    Count,
+    DeliveryError,
+    Monthly,
+    Sum,
+    Table,
+)
 from framework.consumer import Consumer
 from framework.control import Control
 from framework.local.memory import MemoryDynamoDB
@@ -207,6 +219,31 @@ def test_a_batch_that_is_mostly_bad_fails_whole_and_other_handlers_go_on(
         assert total(engine, "a") is None
         expected = f"weights: expected at most 50% of a batch to be bad records, came {bad} of {bad + good}: "
         assert response["streamfold"]["error"].startswith(expected)
+
+
+def test_records_that_are_late_say_nothing_about_a_deployment() -> None:
+    class Kept(Aggregation):
+        """Counts that are kept for a day, and what comes later is set aside."""
+
+        name = "kept"
+        source = music
+        target = Table("Kept", pk="song", sk="month", ttl="expires")
+        group_by = "songID"
+        window = Monthly("Timestamp")
+        retention = timedelta(days=1)
+        late = "set-aside"
+        Items = Count()
+
+    kept = App("kept", [Kept])
+    engine = tables()
+    engine.create_table(**create_table_request(kept, Kept.target))
+    late = [record(n, new=download("a")) for n in range(1, 31)]
+    for each in late:
+        each["dynamodb"]["ApproximateCreationDateTime"] = 1_600_000_000
+    control = Control(engine, "control", no_object, connections=1)
+    response = Consumer(kept, "MusicLibrary", engine, control=control, connections=1)(event(*late))
+    assert response["batchItemFailures"] == []
+    assert len(entries(engine)) == 30
 
 
 def test_a_stream_keeps_the_protocol_that_it_began_with(engine: MemoryDynamoDB) -> None:

@@ -24,6 +24,7 @@ _GOOD: dict[str, Any] = {
     "badRecords": 0,
     "bad": [],
     "refusedTakeBacks": 0,
+    "lateRecords": 0,
     "failed": 0,
     "error": "",
 }
@@ -57,6 +58,7 @@ def test_a_batch_is_one_line_of_metrics(capsys: pytest.CaptureFixture[str], monk
         "Conflicts": [2],
         "BadRecords": [0],
         "RefusedTakeBacks": [0],
+        "LateRecords": [0],
         "NotDone": [0],
         "Lag": [12.5],
     }
@@ -93,6 +95,13 @@ def test_many_bad_records_are_told_of_and_counted(capsys: pytest.CaptureFixture[
     lines = _lines(capsys)
     assert len(lines) == 22
     assert lines[-1]["count"] == 480
+
+
+def test_late_records_are_a_line_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    tell({**_GOOD, "lateRecords": 3}, "consumer")
+    metrics, line = _lines(capsys)
+    assert metrics["LateRecords"] == [3]
+    assert (line["message"], line["count"]) == ("late records, after their aggregate's retention", 3)
 
 
 def test_what_is_not_done_and_refused_take_backs_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
