@@ -13,7 +13,7 @@ from framework.cli.control import add_control, quarantine_of
 from framework.cli.quarantine import moment
 from framework.client import client
 from framework.codec import json_line
-from framework.errors import ConfigurationError, StreamfoldError
+from framework.errors import ConfigurationError, SourceError, StreamfoldError
 from framework.failures import failure_of
 from framework.ledger import DELIVERIES
 from framework.redrive import Quarantine, Redriven
@@ -111,8 +111,11 @@ def _bodies(source: str) -> Iterator[tuple[str, str | bytes, Callable[[], object
                 receipt = {"QueueUrl": source, "ReceiptHandle": found["ReceiptHandle"]}
                 yield found["MessageId"], found["Body"], partial(sqs.delete_message, **receipt)
     else:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-        yield source, text, lambda: None
+        try:
+            body = sys.stdin.read() if source == "-" else Path(source).read_bytes()
+        except OSError as error:
+            raise SourceError(f"--failures: expected a file that can be read, came {error}") from error
+        yield source, body, lambda: None
 
 
 def _received(sqs: Any, queue: str) -> list[Any]:

@@ -47,12 +47,13 @@ def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows beneath the names of their columns; whole lines where nobody looks."""
-    grid = Grid(*columns, box=None, pad_edge=False, header_style="bold")
+    """Rows beneath the names of their columns, nothing left out: folded in a terminal, whole lines elsewhere."""
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
     for row in rows:
         grid.add_row(*map(Text, row))
-    console = _Console()
-    console.print(grid, width=None if console.is_terminal else 10_000)
+    (_Console() if sys.stdout.isatty() else _Console(width=10_000)).print(grid)
 
 
 def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
