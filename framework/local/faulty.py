@@ -178,10 +178,10 @@ class Poller:
         """Lambda's invocation of the function: in the process that there is, or in a new one."""
         if self._chance.strikes("not_invoked"):
             raise Throttled("Rate exceeded")
-        if self._consumer is None or self._chance.strikes("restart"):
-            self._consumer = self._start(self._client)
         self._client.deadline = deadline
         try:
+            if self._consumer is None or self._chance.strikes("restart"):
+                self._consumer = self._start(self._client)
             return self._consumer(event, _Context(self._clock, deadline))
         except Stopped as stopped:
             self._consumer = None

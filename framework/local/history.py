@@ -166,8 +166,10 @@ def _sent(image: Image) -> Image:
 
 
 def stream_arn(table: Table) -> str:
-    """The ARN of a simulated table's stream."""
-    return f"arn:aws:dynamodb:us-east-1:123456789012:table/{table.name}/stream/2018-01-01T00:00:00.000"
+    """The ARN of a simulated table's stream, in its home Region."""
+    return (
+        f"arn:aws:dynamodb:{table.home or 'us-east-1'}:123456789012:table/{table.name}/stream/2018-01-01T00:00:00.000"
+    )
 
 
 def key_of(table: Table, item: Image) -> Image:

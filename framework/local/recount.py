@@ -20,6 +20,7 @@ from framework.lanes import LANE_PREFIX, MARK
 from framework.local.history import key_text
 from framework.measures import Slot
 from framework.paths import getter
+from framework.tables import Table
 
 __all__ = ["Recount", "Seen", "Wrong"]
 
@@ -41,6 +42,7 @@ class Seen:
         old: The item before it; None for none.
         new: The item after it; None for none.
         expiry: Whether its time to live removed it.
+        at: When, in whole epoch seconds.
     """
 
     table: str
@@ -48,6 +50,7 @@ class Seen:
     old: Image | None
     new: Image | None
     expiry: bool
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,14 @@ class Recount:
     """What the tables of an app have to hold after some changes.
 
     - Every aggregate that has to be there is there, every measure's attribute equals, the index's partition key is the
-      window's label, the mark is the aggregation's name, and beside keys and watermarks there is nothing else.
+      window's label, the mark is the aggregation's name, its time to live is that of its retention, and beside keys and
+      watermarks there is nothing else.
     - No other item is in the target tables, but the users' own, each as it was put.
     - An aggregate from which everything was taken back has to be there, with zeros: it keeps the watermarks. One to
       which nothing was ever added must not be there.
     - The items of an aggregate's partitions are added up; which of them there are is not compared.
     - A record that cannot be counted for an aggregation counts for nothing, neither its old nor its new image.
+    - A change that came when its aggregate's retention was over counts for nothing.
     - What takes back an item that was there before the stream was on may find the aggregate or not, for shards are in
       no order. It is refused where no shard has made the aggregate, and counts once where another one has; what was
       refused may come again and count. Each of these outcomes is right.
@@ -213,6 +218,8 @@ def _misshapen(declaration: Declaration, label: str, item: Image) -> Iterator[Wr
     fixed = {MARK: {"S": declaration.name}}
     if declaration.index is not None:
         fixed[declaration.index.pk] = {"S": label}
+    if declaration.target.ttl is not None and (over := declaration.expiry(label)) is not None:
+        fixed[declaration.target.ttl] = {"N": str(over)}
     known = {*declaration.target.keys, *fixed, *(slot.attribute for slot in declaration.slots)}
     surplus = [name for name in item if name not in known and not name.startswith(LANE_PREFIX)]
     came = {name: item.get(name) for name in fixed}
@@ -232,18 +239,33 @@ def _contributions(
             continue
         if declaration.changes == "inserts" and change.old is not None:
             continue
-        if declaration.on_expiry == "keep" and change.expiry:
+        if declaration.on_expiry == "keep" and (change.expiry or _replicated(declaration.source, change)):
             continue
-        old, new = share(change.old), share(change.new)
-        if old is not None and new is not None and old[0] == new[0]:
-            if old[1] != new[1]:
-                found[new[0]][change.shard].append((False, _less(new[1], old[1])))
-            continue
-        if old is not None:
-            found[old[0]][change.shard].append((False, _less((Decimal(0),) * len(old[1]), old[1])))
-        if new is not None:
-            found[new[0]][change.shard].append((True, new[1]))
+        for place, contribution in _difference(share(change.old), share(change.new)):
+            over = declaration.expiry(place[1])
+            if over is None or change.at < over:
+                found[place][change.shard].append(contribution)
     return found
+
+
+def _replicated(table: Table, change: Seen) -> bool:
+    """Whether it may be another Region's expiry of a global table's item: the delete of one whose time was over."""
+    if table.home is None or table.ttl is None or change.old is None or change.new is not None:
+        return False
+    over = change.old.get(table.ttl, {}).get("N")
+    return over is not None and Decimal(over) <= change.at
+
+
+def _difference(old: Share | None, new: Share | None) -> Iterator[tuple[tuple[str, str], Contribution]]:
+    """What a change adds, and to which aggregate."""
+    if old is not None and new is not None and old[0] == new[0]:
+        if old[1] != new[1]:
+            yield new[0], (False, _less(new[1], old[1]))
+        return
+    if old is not None:
+        yield old[0], (False, _less((Decimal(0),) * len(old[1]), old[1]))
+    if new is not None:
+        yield new[0], (True, new[1])
 
 
 def _share(declaration: Declaration) -> Callable[[Image | None], Share | None]:

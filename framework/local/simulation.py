@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 from framework.app import App
+from framework.consumer import Consumer
 from framework.filters import compile_filters
 from framework.local.clock import Clock
 from framework.local.faults import Chance, Faults
@@ -27,7 +28,6 @@ from framework.local.history import WINDOW_SECONDS, Change
 from framework.local.recount import Recount, Wrong
 from framework.local.settings import Settings
 from framework.local.world import World, table_requests
-from framework.runtime import Consumer
 
 __all__ = ["Run", "Simulation"]
 

@@ -111,7 +111,7 @@ class World:
         record, shard = record_of(table, old, new), stream.shard_of(key)
         if change is not None:
             expiry = change.kind == "expire"
-            self.seen.append(Seen(name, shard.shard_id, old, new, expiry))
+            self.seen.append(Seen(name, shard.shard_id, old, new, expiry, int(self._clock.now)))
             if expiry:
                 record["userIdentity"] = EXPIRY
         shard.append(record, at=self._clock.now)

@@ -111,6 +111,9 @@ APPS["shop-before-stays"] = App("shop", [Sales, Refunds, Views])
 # These are also the ids of other parts of the stack.
 for _name in ("Control", "Monitoring", "Dashboards"):
     APPS[f"table {_name}"] = App("one", [type("Likes", (Stays,), {"source": Table(_name, pk="page"), "target": None})])
+APPS["global"] = App(
+    "one", [type("Likes", (Stays,), {"source": Table("Likes", pk="page", home="eu-west-1"), "target": None})]
+)
 # Orders is there already; Visits and Totals are made.
 SHOP: dict[str, Any] = {"tables": {"Orders": {"name": "shop-orders", "streamArn": ORDERS_STREAM}}}
 
@@ -164,6 +167,11 @@ class Deployed:
             if resource["Properties"]["Environment"]["Variables"]["STREAMFOLD_TABLE"] == table
         )
         return logical
+
+    @property
+    def control(self) -> str:
+        """The logical id of the control table: the one with the key `pk`."""
+        return self.id_of("DynamoDB::Table", KeySchema=keys("pk", "sk"))
 
     def arn(self, table: str) -> Any:
         """A table's ARN, as a template has it."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework import StreamfoldError
-from framework.runtime import Consumer
+from framework import App, StreamfoldError, Table
+from framework.consumer import Consumer
 from handlers.app import app
+from handlers.music_library import MonthlyDownloads
 from tests.unit.stream import ARN, download, event, record
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just(float("nan"))
@@ -25,6 +27,7 @@ changes = st.fixed_dictionaries(
         "NewImage": images | st.just(download()),
         "OldImage": images | st.just(download()),
         "SequenceNumber": json | st.just("100000000000000000000"),
+        "ApproximateCreationDateTime": json | st.floats() | st.just(1_514_764_800),
     },
 )
 records = json | st.fixed_dictionaries(
@@ -61,22 +64,40 @@ class Untouched:
         return {"Attributes": {}}
 
 
-@given(events)
-def test_an_event_ends_in_a_response_or_a_streamfold_error_without_a_write(an_event: Any) -> None:
+class Everything(MonthlyDownloads):
+    """All that is declared of times."""
+
+    name = "everything"
+    source = Table("MusicLibrary", pk="songID", sk="SK", ttl="Timestamp", home="us-east-1")
+    target = Table("Totals", pk="key", ttl="expires")
+    retention = timedelta(days=1)
+
+
+class Elsewhere(Everything):
+    """Of a replica."""
+
+    source = Table("MusicLibrary", pk="songID", sk="SK", home="eu-west-1")
+
+
+apps = st.sampled_from([app, App("everything", [Everything]), App("elsewhere", [Elsewhere])])
+
+
+@given(apps, events)
+def test_an_event_ends_in_a_response_or_a_streamfold_error_without_a_write(an_app: App, an_event: Any) -> None:
     client = Untouched()
     try:
-        response = Consumer(app, "MusicLibrary", client, connections=1)(an_event)
+        response = Consumer(an_app, "MusicLibrary", client, connections=1)(an_event)
     except StreamfoldError:
         assert client.calls == 0
     else:
         assert set(response) == {"batchItemFailures", "state", "streamfold"}
 
 
-@given(st.lists(whole, min_size=1, max_size=3))
-def test_a_malformed_record_among_good_ones_is_refused_whole_or_named(bad: list[Any]) -> None:
+@given(apps, st.lists(whole, min_size=1, max_size=3))
+def test_a_malformed_record_among_good_ones_is_refused_whole_or_named(an_app: App, bad: list[Any]) -> None:
     client = Untouched()
     good = record(10**20, new=download("good"))
     try:
-        Consumer(app, "MusicLibrary", client, connections=1)(event(good, *bad))
+        Consumer(an_app, "MusicLibrary", client, connections=1)(event(good, *bad))
     except StreamfoldError:
         assert client.calls == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -11,8 +12,9 @@ from framework import Aggregation, AllTime, App, Average, Count, Daily, Index, M
 from framework.testing import Change, delete, existing, expire, put
 
 events = Table("Events", pk="id", sk="SK", ttl="expires")
-orders = Table("Orders", pk="number", pk_type="N")
+orders = Table("Orders", pk="number", pk_type="N", home="eu-west-1")
 totals = Table("Totals", pk="key")
+kept = Table("Kept", pk="kind", sk="day", ttl="until")
 ranks = Table("Ranks", pk="group", sk="window")
 
 
@@ -112,12 +114,24 @@ class Plays(Aggregation):
     index = Index("ByItems", pk="Day", sk="Items")
 
 
+class Recent(Aggregation):
+    """Kept for a day after its window's end; of a global table, in its home Region."""
+
+    name = "recent"
+    source = orders
+    target = kept
+    group_by = "kind"
+    window = Daily("at")
+    retention = timedelta(days=1)
+    Orders = Count()
+
+
 APPS = (
     App("own-table", [Downloads, Songs]),
     App("two-handlers", [Downloads, Amounts]),
     App("partitions", [Kinds, Extremes]),
-    App("two-sources", [Customers, Plays]),
-    App("all", [Downloads, Songs, Amounts, Kinds, Extremes, Customers, Plays]),
+    App("two-sources", [Customers, Recent, Plays]),
+    App("all", [Downloads, Songs, Amounts, Kinds, Extremes, Customers, Recent, Plays]),
 )
 KINDS = ("download", "upload", "a#b")
 # The last is no time: a bad record, but for all time.

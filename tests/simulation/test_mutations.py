@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from framework import deliver, fold, lanes, plan, runtime
+from framework import consumer, deliver, fold, lanes, plan, share
 from framework.deliver import Delivery
 from framework.local.settings import Settings
 from framework.plan import Update, request
@@ -107,18 +107,18 @@ def with_a_failed_record_skipped(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_the_highest_failure_reported(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(runtime, "min", max, raising=False)
+    patch.setattr(consumer, "min", max, raising=False)
 
 
 def with_own_writes_counted(patch: pytest.MonkeyPatch) -> None:
     let_everything_pass(patch)
-    patch.setattr(fold, "MARK", "never")
+    patch.setattr(share, "MARK", "never")
 
 
 def with_records_counted_that_do_not_match(patch: pytest.MonkeyPatch) -> None:
     let_everything_pass(patch)
     compile_fold = fold.compile_fold
-    patch.setattr(runtime, "compile_fold", lambda declaration: compile_fold(replace(declaration, where=None)))
+    patch.setattr(consumer, "compile_fold", lambda declaration: compile_fold(replace(declaration, where=None)))
 
 
 def let_everything_pass(patch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def with_numbers_compared_as_text(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_one_lane_for_all_shards(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(runtime, "lane_attribute", lambda name, arn, shard: "sf~onelane")
+    patch.setattr(consumer, "lane_attribute", lambda name, arn, shard: "sf~onelane")
 
 
 def with_watermarks_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,11 @@ def with_take_backs_that_make_aggregates(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_expiry_taken_for_a_delete(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fold, "is_expiry", lambda record: False)
+    patch.setattr(fold, "is_expiry", lambda record, replicated_ttl: False)
+
+
+def with_late_changes_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fold, "_compile_lateness", lambda declaration: None)
 
 
 MUTATIONS = [
@@ -171,6 +175,7 @@ MUTATIONS = [
     with_watermarks_forgotten_at_once,
     with_take_backs_that_make_aggregates,
     with_expiry_taken_for_a_delete,
+    with_late_changes_counted,
 ]
 
 

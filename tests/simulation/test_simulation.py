@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from framework import Aggregation, App, BadValueError, ConfigurationError, Count, EventError, Monthly, Table
+from framework.consumer import Consumer
 from framework.local import Local, recount
-from framework.runtime import Consumer
 from framework.testing import (
     Change,
     Faults,
@@ -229,6 +229,21 @@ def test_histories_come_to_what_they_come_to_by_hand(
         for table, expected in (("FlipCounts", flip_counts), ("KeptCounts", kept_counts)):
             items = simulation.client.scan(TableName=table)["Items"]
             assert {f"{i['group']['S']} {i['month']['S']}": int(i["Items"]["N"]) for i in items} == expected
+
+
+def test_a_delete_in_the_home_region_of_an_item_whose_time_was_over_is_an_expiry() -> None:
+    world = Table("Worldwide", pk="id", ttl="until", home="eu-west-1")
+
+    class Worldwide(Kept):
+        name = "worldwide"
+        source = world
+
+    items = [{**flip(0), "until": 1}, {**flip(1), "until": 4_000_000_000}, flip(2)]
+    simulation = Simulation(App("worldwide", [Worldwide]), seed=2)
+    assert simulation.run([change(world, item) for item in items for change in (put, delete)]).wrong == ()
+    found = Worldwide.get("a", "2018-01", client=simulation.client)
+    assert found is not None
+    assert found["Items"] == 1
 
 
 def test_edits_move_items_between_groups_and_windows() -> None:
