@@ -64,6 +64,7 @@ def assert_exactly_once(
     seeds: Iterable[int] = range(100),
     faults: Faults | None = None,
     shards: int = 2,
+    delivery: str = "lanes",
 ) -> None:
     """Assert that every aggregate counts every change of a history exactly once, whatever goes wrong.
 
@@ -76,6 +77,7 @@ def assert_exactly_once(
         seeds: A simulation is run for each. One takes some milliseconds for a history of a dozen changes.
         faults: How often each fault comes; those of `Faults()` if not given.
         shards: Open shards of each source table's stream at the start, 1 or more.
+        delivery: The protocol of the consumers: `"lanes"` or `"ledger"`.
 
     Raises:
         AssertionError: An aggregate is missing, surplus or wrong, or nothing counted under any seed. It shows the
@@ -87,9 +89,9 @@ def assert_exactly_once(
     counted = 0
     for seed in seeds:
         changes = history(Random(seed)) if callable(history) else history
-        replay = f"assert_exactly_once({_arguments(seed, faults, shards)})"
+        replay = f"assert_exactly_once({_arguments(seed, faults, shards, delivery)})"
         try:
-            run = Simulation(app, seed=seed, faults=faults, shards=shards).run(changes)
+            run = Simulation(app, seed=seed, faults=faults, shards=shards, delivery=delivery).run(changes)
         except Exception as error:
             error.add_note(f"with seed {seed}; replay: {replay}")
             raise
@@ -103,6 +105,7 @@ def assert_exactly_once(
         raise AssertionError(f"app {app.name!r}: expected changes that count, came none under any seed")
 
 
-def _arguments(seed: int, faults: Faults | None, shards: int) -> str:
-    more = f", faults={faults!r}" if faults is not None else ""
-    return f"app, history, seeds=[{seed}]{more}" + (f", shards={shards}" if shards != 2 else "")
+def _arguments(seed: int, faults: Faults | None, shards: int, delivery: str) -> str:
+    options = {"faults": (faults, None), "shards": (shards, 2), "delivery": (delivery, "lanes")}
+    more = [f", {name}={value!r}" for name, (value, default) in options.items() if value != default]
+    return f"app, history, seeds=[{seed}]{''.join(more)}"

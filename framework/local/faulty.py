@@ -9,6 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
+from framework.errors import DeliveryError
 from framework.local.attempts import FunctionError, Throttled, TimedOut, Window, event_of
 from framework.local.clock import Clock
 from framework.local.faults import Chance
@@ -171,7 +172,7 @@ class Poller:
             event = event_of(entries, shard.stream_arn, shard.shard_id, window=window)
             try:
                 self._invoke(event, self._clock.now + _TIMEOUT)
-            except (FunctionError, Throttled):
+            except (FunctionError, Throttled, DeliveryError):
                 pass
 
     def _invoke(self, event: dict[str, Any], deadline: float) -> object:
@@ -186,6 +187,8 @@ class Poller:
         except Stopped as stopped:
             self._consumer = None
             raise stopped.error from None
+        except DeliveryError:  # what another try may not meet
+            raise
         except Exception as error:
             raise Broken(error) from error
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from framework.app import App
 from framework.consumer import Consumer
+from framework.control import Control
 from framework.filters import compile_filters
 from framework.local.clock import Clock
 from framework.local.faults import Chance, Faults
@@ -27,12 +28,12 @@ from framework.local.faulty import Broken, Poller
 from framework.local.history import WINDOW_SECONDS, Change
 from framework.local.recount import Recount, Wrong
 from framework.local.settings import Settings
-from framework.local.world import World, table_requests
+from framework.local.world import CONTROL, World, table_requests
 
 __all__ = ["Run", "Simulation"]
 
 _START = 1_517_443_190.0  # 2018-01-31T23:59:50Z
-_LARGEST_BATCHES = (1, 2, 3, 5, 8, 13)
+_LARGEST_BATCHES = (1, 2, 3, 5, 8)  # fewer than the bad records that make a batch wait (`fold.py`)
 _PAUSES = (0.0, 0.0, 0.1, 1.0, 10.0, 200.0)  # between changes
 _DAY = 24 * 3600.0
 _LONGEST_RANGE = 16  # of records that come again together
@@ -90,14 +91,18 @@ class Simulation:
         seed: Where all chance comes from.
         faults: How often each fault comes; those of `Faults()` if not given.
         shards: Open shards of each source table's stream at the start, 1 or more.
+        delivery: The protocol: `"lanes"` or `"ledger"`.
 
     Attributes:
         client: The tables, as a boto3 client shows them: for `Aggregation.get` and its like.
         clock: The time.
     """
 
-    def __init__(self, app: App, *, seed: int, faults: Faults | None = None, shards: int = 2) -> None:
+    def __init__(
+        self, app: App, *, seed: int, faults: Faults | None = None, shards: int = 2, delivery: str = "lanes"
+    ) -> None:
         self._app = app
+        self._delivery = delivery
         self._deployment = _deployed(app)
         self.clock = Clock(_START)
         self._world = World(
@@ -107,6 +112,7 @@ class Simulation:
         self._chance = Chance(faults or Faults(), Random(seed))
         self._random = self._chance.random
         self._names = list(self._world.streams)
+        self._objects: dict[str, bytes] = {}
         self._steps = 0
         self._most_steps = 0
         self._first = {name: self._poller(name) for name in self._names}
@@ -213,20 +219,22 @@ class Simulation:
             settings,
             self.clock,
             self._chance,
-            lambda client: Consumer(
-                self._app,
-                name,
-                client,
-                connections=1,
-                now=lambda: self.clock.now,
-                clock=lambda: self.clock.now,
-                sleep=self.clock.sleep,
-                jitter=self._random.uniform,
-            ),
+            lambda client: self._consumer(name, client),
             client=self.client,
             meanwhile=self._second_poller,
             checkpoints=checkpoints,
         )
+
+    def _consumer(self, name: str, client: Any) -> Consumer:
+        options: dict[str, Any] = {
+            "connections": 1,
+            "now": lambda: self.clock.now,
+            "clock": lambda: self.clock.now,
+            "sleep": self.clock.sleep,
+            "jitter": self._random.uniform,
+        }
+        control = Control(client, CONTROL, self._objects.__setitem__, **options)
+        return Consumer(self._app, name, client, control=control, delivery=self._delivery, **options)
 
     def _second_poller(self) -> bool:
         """Let a second poller of some table take its turn; whether it did."""

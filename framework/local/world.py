@@ -15,7 +15,15 @@ from framework.local.recount import Seen
 from framework.local.streams import Stream
 from framework.tables import Table
 
-__all__ = ["World", "table_requests"]
+__all__ = ["CONTROL", "World", "table_requests"]
+
+CONTROL = "streamfold-control"
+_CONTROL = {
+    "TableName": CONTROL,
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+    "BillingMode": "PAY_PER_REQUEST",
+}
 
 
 def table_requests(app: App) -> tuple[dict[str, Any], ...]:
@@ -49,7 +57,7 @@ class World:
         shards: int,
     ) -> None:
         self.client = MemoryDynamoDB(clock=lambda: clock.now, metered=False, on_change=self._record)
-        for request in requests:
+        for request in (*requests, _CONTROL):
             self.client.create_table(**request)
         self._tables = {table.name: table for table in tables}
         self._clock = clock
@@ -98,6 +106,8 @@ class World:
 
     def _record(self, name: str, old: Image | None, new: Image | None) -> None:
         """Put a write into its table's stream: one of a history's, or one of Streamfold's own."""
+        if name == CONTROL:
+            return
         change, table = self._change, self._tables[name]
         key = key_text(table, new or old or {})
         if change is not None:

@@ -134,8 +134,7 @@ APPS = (
     App("all", [Downloads, Songs, Amounts, Kinds, Extremes, Customers, Recent, Plays]),
 )
 KINDS = ("download", "upload", "a#b")
-# The last is no time: a bad record, but for all time.
-TIMES = ("2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z", "2018-02-01T00:30:00+01:00", "2018-02-28T12:00:00Z", "soon")
+TIMES = ("2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z", "2018-02-01T00:30:00+01:00", "2018-02-28T12:00:00Z")
 AMOUNTS = tuple(map(Decimal, ("0", "1", "-2.5", "0.1", "12345678901234567890.123456789", "1E+20")))
 
 
@@ -167,7 +166,9 @@ def item_of(random: Random, sources: list[Table], keys: int) -> tuple[Table, dic
     """A table and an item for it."""
     number = random.randrange(keys)
     item: dict[str, Any] = {"kind": random.choice(KINDS), "at": random.choice(TIMES), "amount": random.choice(AMOUNTS)}
-    if random.random() < 0.1:
+    if random.random() < 0.05:
+        item["at"] = "soon"  # no time: a bad record, but for all time
+    if random.random() < 0.05:
         del item["amount"]
     if random.choice(sources) is orders:
         return orders, {"number": number, **item}
@@ -178,3 +179,8 @@ def app_of(seed: int) -> App:
     """The app that a seed is for: the one of all handlers is every 25th, for it takes the longest."""
     *small, large = APPS
     return small[seed % len(small)] if seed % 25 else large
+
+
+def delivery_of(seed: int) -> str:
+    """The protocol that a seed is for."""
+    return "ledger" if seed % 7 == 0 else "lanes"

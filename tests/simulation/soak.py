@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from framework.testing import Simulation
-from tests.simulation.apps import app_of, history_of
+from tests.simulation.apps import app_of, delivery_of, history_of
 
 CHUNK = 100
 SECONDS = 60.0
@@ -128,7 +128,7 @@ def chunk(seeds: range) -> tuple[int, str]:
     for seed in seeds:
         app = app_of(seed)
         try:
-            run = Simulation(app, seed=seed).run(history_of(app)(Random(seed)))
+            run = Simulation(app, seed=seed, delivery=delivery_of(seed)).run(history_of(app)(Random(seed)))
         except Exception as error:
             return seed - seeds.start + 1, failed(seed, repr(error))
         if run.wrong:
@@ -143,8 +143,8 @@ def failed(seed: int, what: str) -> str:
 def replay(seed: int) -> int:
     app = app_of(seed)
     history = history_of(app)(Random(seed))
-    print(f"app {app.name!r} with seed {seed}:", *history, sep="\n  ")
-    run = Simulation(app, seed=seed).run(history)
+    print(f"app {app.name!r} by {delivery_of(seed)} with seed {seed}:", *history, sep="\n  ")
+    run = Simulation(app, seed=seed, delivery=delivery_of(seed)).run(history)
     print("faults:", ", ".join(f"{name} {number}" for name, number in sorted(run.happened.items())) or "none")
     print(f"{run.aggregates} aggregates, {len(run.wrong) or 'none'} wrong", *run.wrong, sep="\n  ")
     return 1 if run.wrong else 0

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from framework import consumer, deliver, fold, lanes, plan, share
+from framework import consumer, deliver, deliver_ledger, fold, lanes, ledger, plan, share
 from framework.deliver import Delivery
+from framework.deliver_ledger import LedgerDelivery
+from framework.ledger import Guard
 from framework.local.settings import Settings
+from framework.local.world import CONTROL
 from framework.plan import Update, request
 from framework.report import StreamProcessor
 from framework.testing import Simulation
@@ -22,12 +25,12 @@ SEEDS = range(300)
 HISTORIES = [(app, history_of(app, least=8, most=20)) for app in APPS]
 
 
-def found(seeds: range = SEEDS) -> int | None:
+def found(delivery: str = "lanes") -> int | None:
     """The first seed whose run is wrong, or does not end."""
-    for seed in seeds:
+    for seed in SEEDS:
         app, history = HISTORIES[seed % len(HISTORIES)]
         try:
-            if Simulation(app, seed=seed).run(history(Random(seed))).wrong:
+            if Simulation(app, seed=seed, delivery=delivery).run(history(Random(seed))).wrong:
                 return seed
         except AssertionError:
             return seed
@@ -158,6 +161,46 @@ def with_late_changes_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fold, "_compile_lateness", lambda declaration: None)
 
 
+def with_the_marker_in_a_transaction_before(patch: pytest.MonkeyPatch) -> None:
+    two_transactions(patch, marker_first=True)
+
+
+def with_the_marker_in_a_transaction_after(patch: pytest.MonkeyPatch) -> None:
+    two_transactions(patch, marker_first=False)
+
+
+def two_transactions(patch: pytest.MonkeyPatch, *, marker_first: bool) -> None:
+    call = LedgerDelivery._call
+
+    def careless(self: LedgerDelivery, outcome: Any, terms: Any, operation: str, arguments: dict[str, Any]) -> Any:
+        if operation != "transact_write_items":
+            return call(self, outcome, terms, operation, arguments)
+        parts: dict[bool, list[Any]] = {True: [], False: []}
+        for action in arguments["TransactItems"]:
+            parts[next(iter(action.values()))["TableName"] == CONTROL].append(action)
+        for part in (parts[marker_first], parts[not marker_first]):
+            if part:
+                call(self, outcome, terms, operation, {"TransactItems": part})
+
+    patch.setattr(LedgerDelivery, "_call", careless)
+
+
+def without_markers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Guard, "settled", lambda guard, item: False)
+    actions = ledger.actions
+
+    def unguarded(*arguments: Any) -> list[dict[str, Any]]:
+        made = actions(*arguments)
+        for action in made:
+            (request,) = action.values()
+            if request["TableName"] == CONTROL:
+                request.pop("ConditionExpression", None)
+        return made
+
+    patch.setattr(deliver_ledger, "actions", unguarded)
+
+
+OF_THE_LEDGER = [with_the_marker_in_a_transaction_before, with_the_marker_in_a_transaction_after, without_markers]
 MUTATIONS = [
     without_condition,
     with_the_watermark_beyond_what_was_added,
@@ -187,5 +230,14 @@ def test_a_planted_fault_is_found(
     assert found() is not None
 
 
-def test_without_one_nothing_is_found() -> None:
-    assert found() is None
+@pytest.mark.parametrize("mutate", OF_THE_LEDGER, ids=lambda mutate: mutate.__name__)
+def test_a_fault_planted_in_the_ledger_is_found(
+    mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+    assert found("ledger") is not None
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_without_one_nothing_is_found(delivery: str) -> None:
+    assert found(delivery) is None
