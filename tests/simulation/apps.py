@@ -176,9 +176,9 @@ def item_of(random: Random, sources: list[Table], keys: int) -> tuple[Table, dic
 
 
 def app_of(seed: int) -> App:
-    """The app that a seed is for: the one of all handlers is every 25th, for it takes the longest."""
+    """The app that a seed is for: the one of all handlers is every 50th, for it takes the longest."""
     *small, large = APPS
-    return small[seed % len(small)] if seed % 25 else large
+    return small[seed % len(small)] if seed % 50 else large
 
 
 def delivery_of(seed: int) -> str:
