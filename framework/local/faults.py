@@ -54,7 +54,7 @@ class Faults:
         ConfigurationError: A rate that is no probability.
     """
 
-    second_poller: float = 0.1
+    second_poller: float = 0.08
     crash: float = 0.05
     timeout: float = 0.02
     lost_reply: float = 0.05

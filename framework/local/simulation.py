@@ -184,13 +184,19 @@ class Simulation:
         """Until every record is done, or so many steps under faults have been taken."""
         while steps is None or steps > 0:
             if not self._step():
-                due = [due for poller in self._first.values() if (due := poller.source.due()) is not None]
-                if not due:
+                if all(map(self._is_done, self._names)):
                     return
+                due = [due for poller in self._first.values() if (due := poller.source.due()) is not None]
                 self.clock.wait_until(min(due))
             if steps is not None:
                 steps -= 1
                 self._disturb()
+
+    def _is_done(self, name: str) -> bool:
+        """Whether every record is done; that a window has still to end matters to no aggregate."""
+        done = self._first[name].source.checkpoints
+        shards = self._world.streams[name].shards
+        return all(shard.first(done.get(shard.shard_id, 0), now=self.clock.now) is None for shard in shards)
 
     def _quieten(self) -> None:
         """Let the faults stop, and all that is left be done."""

@@ -138,7 +138,7 @@ TIMES = ("2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z", "2018-02-01T00:30:00+01
 AMOUNTS = tuple(map(Decimal, ("0", "1", "-2.5", "0.1", "12345678901234567890.123456789", "1E+20")))
 
 
-def history_of(app: App, *, least: int = 3, most: int = 7) -> Callable[[Random], list[Change]]:
+def history_of(app: App, *, least: int = 3, most: int = 6) -> Callable[[Random], list[Change]]:
     """Random histories of an app: few items, so that changes run into each other."""
     sources = [events, orders] if any(d.source == orders for d in app.declarations) else [events]
     if not any(d.source == events for d in app.declarations):
@@ -149,7 +149,7 @@ def history_of(app: App, *, least: int = 3, most: int = 7) -> Callable[[Random],
         found = []
         if random.random() < 0.2:
             found = [existing(*item_of(random, sources, keys)) for _ in range(random.randrange(1, 3))]
-        length = random.randint(least, most) if random.random() < 0.97 else random.randint(most, 40)
+        length = random.randint(least, most) if random.random() < 0.98 else random.randint(most, 40)
         for _ in range(length):
             table, item = item_of(random, sources, keys)
             drawn = random.random()
