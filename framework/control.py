@@ -75,11 +75,12 @@ class Control(Writer[EntryJob]):
             DeliveryError: The control table does not answer.
         """
         key = {"pk": {"S": DELIVERY}, "sk": {"S": source}}
+        ours = {**key, "delivery": {"S": delivery}}
         item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")
+        if item is None and self._ask("put_item", Item=ours, ConditionExpression="attribute_not_exists(pk)") is None:
+            item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")  # another process was first
         if item is None:
-            item = {**key, "delivery": {"S": delivery}}
-            if self._ask("put_item", Item=item, ConditionExpression="attribute_not_exists(pk)") is None:
-                return self.check(source, delivery)  # another process was first
+            item = ours
         came = item.get("delivery", {}).get("S")
         if came != delivery:
             raise ConfigurationError(
