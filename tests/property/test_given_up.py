@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from framework import ledger
 from framework.failures import failure_of
 from tests.unit.stream import event
 from tests.unit.test_quarantine import Weights, consumer, heavy, tables
@@ -54,7 +55,10 @@ def counted(engine: Any) -> str:
 
 @pytest.mark.parametrize("delivery", ["lanes", "ledger"])
 @pytest.mark.parametrize("chunk", range(4))
-def test_each_record_is_counted_once_or_left_to_a_person(delivery: str, chunk: int) -> None:
+def test_each_record_is_counted_once_or_left_to_a_person(
+    delivery: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "_MOST_ACTIONS", 5)  # so that a batch takes several transactions
     asked = settled = 0
     for seed in range(chunk * 60, chunk * 60 + 60):
         random = Random(seed)
