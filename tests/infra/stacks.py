@@ -31,6 +31,7 @@ __all__ = [
     "TOPIC",
     "Deployed",
     "Make",
+    "archive",
     "changes",
     "deploy",
     "keys",
@@ -108,6 +109,16 @@ APPS = {
     "shop-before": App("shop", [Sales, Views, Stays]),  # a handler less, of a table that has another
 }
 APPS["shop-before-stays"] = App("shop", [Sales, Refunds, Views])
+
+
+def _count_of(table: Table, name: str) -> type[Aggregation]:
+    fields = {"name": name, "source": table, "target": totals, "sk_prefix": f"{name}#"}
+    return type(name, (Aggregation,), {**fields, "group_by": "country", "window": Monthly("paid"), "Count": Count()})
+
+
+# Two tables that may take each other's name, loaded as the function loads its app.
+archive = App("archive", [_count_of(orders, "new"), _count_of(Table("OldOrders", pk="orderID"), "old")])
+APPS["archive"] = archive
 # These are also the ids of other parts of the stack.
 for _name in ("Control", "Monitoring", "Dashboards"):
     APPS[f"table {_name}"] = App("one", [type("Likes", (Stays,), {"source": Table(_name, pk="page"), "target": None})])
