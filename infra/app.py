@@ -41,8 +41,7 @@ def main() -> int:
         settings = read_settings(app.node.try_get_context)
         found = manifest(load_app(settings.app))
         check(found, settings, ROOT)  # before the bundle, which takes a while
-        name = f"{found['name']}-{settings.stage}"
-        StreamfoldStack(app, name, found, settings, code=code(settings.app))
+        StreamfoldStack(app, settings.stack(found["name"]), found, settings, code=code(settings.app))
         app.synth()
     except StreamfoldError as error:
         return _tell(str(error))

@@ -47,7 +47,7 @@ def check(manifest: Manifest, settings: Settings, root: Path) -> None:
                 f"came {len(shape['indexes'])}"
             )
         if not settings.table(name).existing:
-            indexes_now(root, settings, name, shape["indexes"])
+            indexes_now(root, settings, manifest["name"], name, shape["indexes"])
 
 
 def _check_arn(where: str, arn: str | None, settings: Settings) -> None:

@@ -117,6 +117,10 @@ class Settings:
         """The settings of a table's consumer."""
         return self.consumers.get(name, ConsumerSettings())
 
+    def stack(self, app: str) -> str:
+        """The name of an app's stack."""
+        return f"{app}-{self.stage}"
+
     def physical(self, name: str) -> str:
         """The name in the account of a declared table."""
         return self.table(name).name or name

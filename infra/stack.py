@@ -66,6 +66,6 @@ class StreamfoldStack(cdk.Stack):
         warn(self, manifest)
         # For `infra/indexes.py`, which reads it back after the deployment.
         indexes = {name: dict(deployed.indexes) for name, deployed in tables.items() if deployed.new}
-        self.template_options.metadata = {"streamfold": {"stage": settings.stage, "indexes": indexes}}
+        self.template_options.metadata = {"streamfold": {"stack": name, "indexes": indexes}}
         monitor(self, name, settings, tables, consumers, control)
         explain(self, consumers, control)

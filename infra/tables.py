@@ -50,7 +50,7 @@ def tables_of(scope: Construct, manifest: Manifest, settings: Settings, root: Pa
         if table.existing:
             found[name] = DeployedTable(_existing(scope, name, table), False, shape["indexes"], False)
         else:
-            indexes = indexes_now(root, settings, name, shape["indexes"])
+            indexes = indexes_now(root, settings, manifest["name"], name, shape["indexes"])
             made = _new(scope, name, shape, indexes, settings)
             found[name] = DeployedTable(made, True, indexes, _provisioned(table) is not None)
     return found

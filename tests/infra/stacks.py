@@ -108,6 +108,7 @@ APPS = {
     "shop": App("shop", [Sales, Refunds, Views, Stays]),
     "shop-before": App("shop", [Sales, Views, Stays]),  # a handler less, of a table that has another
 }
+APPS["shop-sales"] = App("shop", [Sales])
 APPS["shop-before-stays"] = App("shop", [Sales, Refunds, Views])
 
 
@@ -192,7 +193,7 @@ def synthesize(app: str, context: dict[str, Any], *, root: Path, code: str = "x"
     """Synthesize an app; `made` is the CDK's, a new one if not given."""
     settings = read_settings(context.get)
     made = made or cdk.App()
-    name = f"{APPS[app].name}-{settings.stage}"
+    name = settings.stack(APPS[app].name)
     inline = lambda_.Code.from_inline(code)
     stack = StreamfoldStack(made, name, manifest(APPS[app]), settings, code=inline, root=root)
     template = Template.from_stack(stack)

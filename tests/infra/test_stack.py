@@ -162,7 +162,7 @@ def test_the_stage_is_in_every_name_and_tag(make: Make, name: str, app: str, sta
     deployed = make()
     assert deployed.stack.stack_name == name
     assert deployed.data["Description"] == f"Streamfold: {app}, stage {stage}"
-    assert deployed.data["Metadata"]["streamfold"]["stage"] == stage
+    assert deployed.data["Metadata"]["streamfold"]["stack"] == name
     tags = [{"Key": "streamfold:app", "Value": app}, {"Key": "streamfold:stage", "Value": stage}]
     untagged = {"AWS::IAM::Policy", "AWS::S3::BucketPolicy"}  # they take none
     for logical, resource in deployed.data["Resources"].items():
