@@ -120,9 +120,16 @@ def _count_of(table: Table, name: str) -> type[Aggregation]:
 # Two tables that may take each other's name, loaded as the function loads its app.
 archive = App("archive", [_count_of(orders, "new"), _count_of(Table("OldOrders", pk="orderID"), "old")])
 APPS["archive"] = archive
-# These are also the ids of other parts of the stack.
-for _name in ("Control", "Monitoring", "Dashboards"):
+# These are also the ids of other parts of the stack, and names that every JavaScript object has.
+for _name in ("Control", "Monitoring", "Dashboards", "constructor"):
     APPS[f"table {_name}"] = App("one", [type("Likes", (Stays,), {"source": Table(_name, pk="page"), "target": None})])
+_long = {
+    "source": Table("T" * 255, pk="page", sk="sk"),
+    "target": None,
+    "index": Index("I" * 255, pk="Day", sk="Seconds"),
+}
+APPS["long names"] = App("one", [type("Likes", (Stays,), _long)])
+APPS["table __proto__"] = App("one", [type("Likes", (Stays,), {"target": Table("__proto__", pk="page", sk="at")})])
 # Orders is there already; Visits and Totals are made.
 SHOP: dict[str, Any] = {"tables": {"Orders": {"name": "shop-orders", "streamArn": ORDERS_STREAM}}}
 
