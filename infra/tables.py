@@ -43,7 +43,8 @@ class DeployedTable:
 
 def tables_of(scope: Construct, manifest: Manifest, settings: Settings, root: Path) -> dict[str, DeployedTable]:
     """The app's tables by their declared names."""
-    scope = Construct(scope, "Tables")  # a place of their own, since a table may have any name, `Control` too
+    # A place of their own, since a table may have any name, `Control` too; `constructor` is none for a construct.
+    scope = Construct(scope, "Tables")
     found: dict[str, DeployedTable] = {}
     for name, shape in manifest["tables"].items():
         table = settings.table(name)
@@ -57,15 +58,14 @@ def tables_of(scope: Construct, manifest: Manifest, settings: Settings, root: Pa
 
 
 def _existing(scope: Construct, name: str, settings: TableSettings) -> dynamodb.ITable:
-    physical = settings.name or name
     if settings.stream_arn is not None:
         return dynamodb.Table.from_table_attributes(
             scope,
-            name,
+            f"{name}Table",
             table_arn=settings.stream_arn.partition("/stream/")[0],
             table_stream_arn=settings.stream_arn,
         )
-    return dynamodb.Table.from_table_name(scope, name, physical)
+    return dynamodb.Table.from_table_name(scope, f"{name}Table", settings.name or name)
 
 
 def _new(
@@ -75,7 +75,7 @@ def _new(
     read, write = (None, None) if capacities is None else (capacity.least for capacity in capacities)
     table = dynamodb.Table(
         scope,
-        name,
+        f"{name}Table",
         table_name=settings.physical(name),
         partition_key=_attribute(shape["pk"]),
         sort_key=None if shape["sk"] is None else _attribute(shape["sk"]),

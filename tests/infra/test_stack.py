@@ -128,9 +128,8 @@ def test_an_imported_table_is_referred_to_and_nothing_about_it_is_changed() -> N
     assert found.data["Metadata"]["streamfold"]["indexes"].keys() == {"Visits", "Totals"}
 
 
-def test_a_table_may_be_named_like_a_part_of_the_stack() -> None:
-    # These were the ids of other parts of the stack when tables had no place of their own.
-    for name in ("Control", "Monitoring", "Dashboards"):
+def test_a_table_may_be_named_like_a_part_of_the_stack_or_of_an_object() -> None:
+    for name in ("Control", "Monitoring", "Dashboards", "constructor"):
         assert table(deploy(f"table {name}"), name)
 
 
