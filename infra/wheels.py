@@ -1,4 +1,8 @@
-"""The bundle's wheels: Powertools and what it needs, and the time zones, at the versions of `constraints.txt`."""
+"""The bundle's wheels: Powertools and what it needs, and the time zones, at the versions of `constraints.txt`.
+
+What is in a wheel is checked against the sums that it holds itself: what was lost on the disk or on the way is
+noticed, what somebody changed with care is not.
+"""
 
 from __future__ import annotations
 

@@ -293,6 +293,17 @@ def test_good_input_is_synthesized_without_a_word(tmp_path: Path) -> None:
     assert (tmp_path / "cdk.out" / "music-prod.template.json").is_file()
 
 
+def test_a_copy_of_the_bundle_that_an_earlier_synth_made_is_not_taken_again(tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "app.py").write_text("whole")
+    bundled = UNBUNDLED.replace("from_inline('x')", f"from_asset({str(tmp_path / 'bundle')!r})")
+    for _ in range(2):
+        assert run(["-c", bundled], {}, tmp_path).returncode == 0
+        (copy,) = (tmp_path / "cdk.out").glob("asset.*/app.py")
+        assert copy.read_text() == "whole"
+        copy.write_text("damaged")
+
+
 def test_an_error_of_ours_in_the_synthesis_keeps_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> lambda_.Code:
         raise RuntimeError("a defect")
