@@ -23,6 +23,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.alternatives import HANDLERS
+from benchmarks.entry import entry_cost
 from benchmarks.extremes import extremes
 from benchmarks.fold import fold_speed
 from benchmarks.report import Row, markdown, row_of, targets
@@ -57,9 +58,10 @@ def main() -> int:
     columns = (TextColumn("{task.description:<45}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console, transient=True, speed_estimate_period=3600) as progress:
-            bar = _Bar(progress, 19 + in_parallel + timed)
+            bar = _Bar(progress, 27 + in_parallel + timed)
             fold = bar.step("decode and fold", 2, fold_speed)
             start = bar.step("cold starts", 15, cold_start)
+            entry = bar.step("quarantine and metrics", 8, entry_cost)
             steps = bar.step("Min and Max", 2, extremes)
             peaks = bar.step("peak memory of every row", in_parallel, partial(_peaks, once))
             growth = _rows(lines, peaks, bar)
@@ -67,8 +69,8 @@ def main() -> int:
     except subprocess.CalledProcessError as error:
         print(f"benchmarks: {' '.join(error.cmd[2:])}: {error.stderr}", file=sys.stderr)
         return 1
-    reached = targets(rows, fold, start)
-    text = markdown(rows, growth, fold, start, steps, reached)
+    reached = targets(rows, fold, start, entry)
+    text = markdown(rows, growth, fold, start, entry, steps, reached)
     (_FOLDER / "results.md").write_text(text)
     (_FOLDER / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
     if sys.stdout.isatty():

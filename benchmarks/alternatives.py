@@ -1,6 +1,6 @@
 """Streamfold's handler and three that a team would write by hand, all to the same tables.
 
-streamfold   framework.runtime.Consumer on handlers.app:app: the whole entry, threads included
+streamfold   framework.consumer.Consumer on handlers.app:app: the whole entry, threads included
 guide        AWS's guide: one UpdateItem a record; a redelivery counts twice
 powertools   Powertools' BatchProcessor with idempotent_function around each record's update
 claims       one transaction a record: the update, and a claim that no one made before
@@ -19,8 +19,8 @@ from aws_lambda_powertools.utilities.idempotency import (
     idempotent_function,
 )
 
+from framework.consumer import Consumer
 from framework.local.provision import create_table_request
-from framework.runtime import Consumer
 from handlers.app import app
 
 __all__ = ["HANDLERS", "TABLE", "TABLES", "Handler"]

@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.events import event_of
 from framework import Aggregation, App, Count, Max, Min, Monthly
+from framework.consumer import Consumer
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
-from framework.runtime import Consumer
 from handlers.music_library import music
 
 __all__ = ["Step", "extremes"]

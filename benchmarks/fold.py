@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks.alternatives import TABLE
 from benchmarks.events import LARGEST_BATCH, event_of
+from framework.consumer import route
 from framework.decode import decode
 from framework.fold import Folded, compile_fold
 from framework.report import StreamProcessor
-from framework.runtime import route
 from handlers.app import app
 
 __all__ = ["fold_speed"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, ClassVar
 
 from framework import reading
 from framework.codec import is_text
 from framework.conditions import Condition
-from framework.declaration import Changes, Declaration, GroupBy, OnExpiry
+from framework.declaration import Changes, Declaration, GroupBy, Late, OnExpiry
 from framework.errors import DeclarationError, shortened
 from framework.lanes import LANE_PREFIX
 from framework.measures import Max, Measure, Min
@@ -48,7 +48,12 @@ class Aggregation:
             them up. Changing it, like changing the group or the window, calls for a new name.
         on_expiry: `"keep"` what an item added when its time to live removes it, or `"retract"` it.
         changes: `"all"`, so that edits move and deletes take back, or `"inserts"` only.
+        most_bad: The share of a batch that may be set aside, 0 to 1, once it is ten records or more. Beyond it, a bad
+            deployment is likelier than bad data: the batch fails and comes again.
         sk_prefix: Text before the window's label in the aggregate's key, where two aggregations share a table.
+        retention: How long after its window's end an aggregate is kept, in the target's `ttl`; for ever if not set.
+        late: What becomes of a change to an aggregate whose time was over when the change was made: `"ignore"` it,
+            which is counted, or `"set-aside"` the record as a bad one.
     """
 
     name: ClassVar[str]
@@ -61,7 +66,10 @@ class Aggregation:
     partitions: ClassVar[int] = 1
     on_expiry: ClassVar[OnExpiry] = "keep"
     changes: ClassVar[Changes] = "all"
+    most_bad: ClassVar[float] = 0.5
     sk_prefix: ClassVar[str] = ""
+    retention: ClassVar[timedelta | None] = None
+    late: ClassVar[Late] = "ignore"
 
     # As declared, and with the tables' names in the account (`load_app`).
     _declared: ClassVar[Declaration]
@@ -133,11 +141,15 @@ class _Checker:
             partitions=self.partitions(),
             on_expiry=self.choice("on_expiry", ("keep", "retract")),
             changes=self.choice("changes", ("all", "inserts")),
+            most_bad=self.most_bad(),
             sk_prefix=self.sk_prefix(),
+            retention=self.field("retention", timedelta, "a timedelta or None", optional=True),
+            late=self.choice("late", ("ignore", "set-aside")),
         )
         self.check_target(declaration)
         self.check_attributes(declaration)
         self.check_extremes(declaration)
+        self.check_retention(declaration)
         return declaration
 
     def wrong(self, field: str, expected: str, came: object) -> DeclarationError:
@@ -166,6 +178,12 @@ class _Checker:
         if type(count) is not int or not 1 <= count <= 100:
             raise self.wrong("partitions", "a whole number from 1 to 100", count)
         return count
+
+    def most_bad(self) -> float:
+        share = self.cls.most_bad
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise self.wrong("most_bad", "a number from 0 to 1", share)
+        return float(share)
 
     def sk_prefix(self) -> str:
         prefix = self.cls.sk_prefix
@@ -273,6 +291,19 @@ class _Checker:
                     "changes = 'inserts' beside Min and Max, since an extreme cannot be taken back",
                     declaration.changes,
                 )
+
+    def check_retention(self, declaration: Declaration) -> None:
+        retention = declaration.retention
+        if retention is None:
+            if declaration.late != "ignore":
+                raise self.wrong("late", "'ignore' where no retention is declared", declaration.late)
+            return
+        if retention <= timedelta(0) or retention.microseconds:
+            raise self.wrong("retention", "a positive timedelta of whole seconds", retention)
+        if declaration.window.attribute is None:
+            raise self.wrong("retention", "None for a window that never ends", retention)
+        if declaration.target.ttl is None:
+            raise self.wrong("retention", "a target with a ttl to keep it in", declaration.target)
 
 
 class _Text:

@@ -1,11 +1,11 @@
-"""The DynamoDB client: made in one place, once in a process."""
+"""The AWS clients: made in one place, DynamoDB's once in a process."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-__all__ = ["CONNECTIONS", "dynamodb"]
+__all__ = ["CONNECTIONS", "client", "dynamodb", "put_object"]
 
 # Writes under way at once. A botocore request costs about 1 ms of CPU (AWS facts: local engines) against some 5 ms
 # of waiting, so a few keep a core busy; 16 leave room for slow replies.
@@ -30,3 +30,15 @@ def dynamodb() -> Any:
         retries={"mode": "standard", "total_max_attempts": 3},
     )
     return botocore.session.get_session().create_client("dynamodb", config=config)
+
+
+def client(service: str) -> Any:
+    """A client of another service, such as `"s3"`."""
+    import botocore.session
+
+    return botocore.session.get_session().create_client(service)
+
+
+def put_object(bucket: str, name: str, content: bytes) -> None:
+    """Put an object into a bucket. Rare, so its client is made for it."""
+    client("s3").put_object(Bucket=bucket, Key=name, Body=content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ __all__ = [
     "Declaration",
     "Group",
     "GroupBy",
+    "Late",
     "OnExpiry",
     "group_text",
     "join",
@@ -27,6 +29,7 @@ __all__ = [
 
 Changes = Literal["all", "inserts"]
 OnExpiry = Literal["keep", "retract"]
+Late = Literal["ignore", "set-aside"]
 GroupBy = tuple[str, ...] | Callable[[Any], Any]
 # One group: the value of a single attribute as it stands in the key, or the texts of several.
 Group = str | Decimal | tuple[str, ...]
@@ -67,7 +70,10 @@ class Declaration:
         partitions: Over how many items one aggregate is spread.
         on_expiry: Whether an item that its time to live removed is taken back.
         changes: Whether edits and deletes count, or inserts only.
+        most_bad: The share of a batch that may be set aside.
         sk_prefix: Text before the window's label in the aggregate's key.
+        retention: How long after its window's end an aggregate is kept; None for ever.
+        late: What becomes of a change that comes after that.
     """
 
     name: str
@@ -82,7 +88,10 @@ class Declaration:
     partitions: int
     on_expiry: OnExpiry
     changes: Changes
+    most_bad: float
     sk_prefix: str
+    retention: timedelta | None
+    late: Late
 
     def named(self, names: Mapping[str, str]) -> Declaration:
         """The declaration with other table names, where `names` has them."""
@@ -107,6 +116,13 @@ class Declaration:
         if table.sk is None:
             return {table.pk: {"S": f"{self.sk_prefix}{group}#{sort}"}}
         return {table.pk: {table.pk_type: group}, table.sk: {"S": self.sk_prefix + sort}}
+
+    def expiry(self, label: str) -> int | None:
+        """When the time of a window's aggregates is over, in epoch seconds; None for never."""
+        if self.retention is None:
+            return None
+        end = self.window.end(label)
+        return None if end is None else end + self.retention // timedelta(seconds=1)
 
     def sort_keys(self, label: str) -> frozenset[str]:
         """What the items of a window have as their sort key, or behind the group where the target has none."""

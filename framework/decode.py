@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
-from framework.codec import decode_item
+from framework.codec import AttributeValue, decode_item, number
 from framework.errors import BadValueError, ConfigurationError, EventError, StreamfoldError, shortened
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "Batch",
     "Record",
     "by_number",
+    "created",
     "decode",
+    "event_ids",
     "explain",
     "is_expiry",
     "is_sequence_number",
@@ -29,9 +32,12 @@ __all__ = [
 # One stream record as Lambda sends it.
 Record = dict[str, Any]
 
-_is_stream_arn = re.compile(r"arn:[^:]+:dynamodb:[^:]*:[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+").fullmatch
+_is_stream_arn = re.compile(
+    r"arn:[^:]+:dynamodb:(?P<region>[^:]*):[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+"
+).fullmatch
 SOURCE = "aws:dynamodb"
 _MOST_DIGITS = 40  # of a sequence number (AWS facts: the stream)
+_LATEST = 1e11  # the year 5138; what is above it counts milliseconds
 _IMAGES = {"INSERT": ("NewImage",), "MODIFY": ("OldImage", "NewImage"), "REMOVE": ("OldImage",)}
 
 
@@ -41,7 +47,7 @@ class Batch:
 
     Attributes:
         stream_arn: The stream; empty where there are no records.
-        shard_id: The shard.
+        shard_id: The shard; empty where Lambda does not say.
         records: The stream records, as they came.
     """
 
@@ -54,6 +60,12 @@ class Batch:
         """The table that the stream is of, by the stream's name; empty where there are no records."""
         return table_of(self.stream_arn) or ""
 
+    @property
+    def region(self) -> str:
+        """The Region that the stream is in; empty where there are no records."""
+        found = _is_stream_arn(self.stream_arn)
+        return found["region"] if found else ""
+
 
 def table_of(stream_arn: object) -> str | None:
     """The table's name in an ARN such as `arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/TIME`, or None."""
@@ -61,11 +73,15 @@ def table_of(stream_arn: object) -> str | None:
     return found["table"] if found else None
 
 
-def decode(event: object) -> Batch:
+def decode(event: object, *, lanes: bool = True) -> Batch:
     """The batch in an event that Lambda's event source mapping sends for a DynamoDB stream.
 
     The records are looked at when they are folded, each once: a pass over all of them would cost a fifth of the fold.
     A final invocation of a window may have no records (AWS facts: the stream).
+
+    Args:
+        event: The event.
+        lanes: Whether the batch is of a lane, so that it has to say of which shard.
 
     Raises:
         EventError: The event is not one of a DynamoDB stream.
@@ -82,8 +98,8 @@ def decode(event: object) -> Batch:
             explain(records)
         if source != SOURCE or table_of(stream) is None:
             raise EventError(f"event: expected records of a DynamoDB stream, came {shortened(f'{source} {stream}')}")
-    shard_id = event.get("shardId")
-    if not isinstance(shard_id, str) or not shard_id:
+    shard_id = event.get("shardId", "" if not lanes else None)
+    if not isinstance(shard_id, str) or (lanes and not shard_id):
         raise ConfigurationError(
             "event: expected a shardId, came none: the event source mapping needs a tumbling window "
             "(TumblingWindowInSeconds=900), for only then does Lambda send it"
@@ -97,19 +113,61 @@ def by_number(records: list[Record]) -> dict[int, Record]:
     return {int(number): record for number, record in numbers if is_sequence_number(number)}
 
 
+def event_ids(records: list[Record]) -> dict[int, str]:
+    """The `eventID` of each record, which is unique, by its sequence number.
+
+    Raises:
+        EventError: A record has none.
+    """
+    found = {}
+    for place, record in enumerate(records):
+        event = record.get("eventID")
+        if not isinstance(event, str) or not event:
+            raise EventError(f"event: Records[{place}]: eventID: expected text, came {shortened(event)}")
+        found[int(record["dynamodb"]["SequenceNumber"])] = event
+    return found
+
+
 def is_sequence_number(value: object) -> bool:
     """Whether a value is text of 1 to 40 decimal digits (AWS facts: the stream)."""
     return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
 
 
-def is_expiry(record: Record) -> bool:
-    """Whether the record is a delete by the item's time to live (AWS facts: the stream)."""
+def created(record: Record) -> float | None:
+    """When a change was made, in epoch seconds, as the stream says it: to the second below; None where it does not.
+
+    What no stream says, such as a date in text or the year 5000, is no time either.
+    """
+    time = record["dynamodb"].get("ApproximateCreationDateTime")
+    return time if type(time) in (int, float) and 0 <= time < _LATEST else None
+
+
+def is_expiry(record: Record, replicated_ttl: str | None = None) -> bool:
+    """Whether the record is a delete by the item's time to live (AWS facts: the stream).
+
+    Args:
+        record: A stream record.
+        replicated_ttl: For a global table, the attribute with an item's time to live: only the Region that expired an
+            item names who did it, the others see a plain delete of an item whose time was over. None for a table of
+            one Region, where a delete that nobody is named for is a user's.
+    """
     identity = record.get("userIdentity")
+    if identity is None and replicated_ttl is not None and record["eventName"] == "REMOVE":
+        return _was_over(record["dynamodb"]["OldImage"].get(replicated_ttl), created(record))
     return (
         isinstance(identity, dict)
         and identity.get("type") == "Service"
         and identity.get("principalId") == "dynamodb.amazonaws.com"
     )
+
+
+def _was_over(time_to_live: AttributeValue | None, at: float | None) -> bool:
+    if at is None or time_to_live is None:
+        return False
+    try:
+        return number(time_to_live["N"]) <= Decimal(at)
+    except (KeyError, BadValueError):
+        return False
 
 
 def key_text(record: Record) -> str:

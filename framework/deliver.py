@@ -11,8 +11,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnectionError
@@ -20,11 +21,12 @@ from botocore.parsers import ResponseParserError
 
 from framework.client import CONNECTIONS
 from framework.codec import Image
+from framework.declaration import Declaration
 from framework.errors import BadValueError
 from framework.lanes import hour_of, owner
 from framework.plan import Update, drop_absorbed, drop_take_backs, forget, request
 
-__all__ = ["Delivery", "Outcome"]
+__all__ = ["Delivery", "NotDoneError", "Outcome", "Rejection", "Terms", "Writer", "foreign", "is_misfit"]
 
 # What another try may not meet again (DynamoDB developer guide, error handling; AWS facts: writes for the conflict).
 _PASSING = frozenset(
@@ -42,52 +44,102 @@ _PASSING = frozenset(
 # What DynamoDB says of a value that an aggregate cannot take, and nothing else: every other rejection may be the
 # table's fault, such as keys of another type, and then no record is to blame.
 _ABOUT_A_VALUE = ("Number overflow", "Number underflow", "significant digits", "incorrect data type", "Item size")
+# What an answer means hangs on the request.
+_JUDGED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException", "ValidationException"})
 # Full jitter between tries, in seconds: from 0 up to 50 ms, doubled each time up to 2 s.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of one update.
+class Rejection(NamedTuple):
+    """What one record adds to one aggregate, where DynamoDB will never take it.
 
     Attributes:
-        update: The update as planned.
+        sequence: The record's sequence number.
+        bucket: The aggregate's group and label.
+        reason: What DynamoDB says.
+        uncertain: Whether it may have been counted already.
+    """
+
+    sequence: int
+    bucket: tuple[str, str]
+    reason: str
+    uncertain: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one write.
+
+    Attributes:
+        declaration: The aggregation.
         requests: Requests made.
-        absorbed: Records that were counted.
-        duplicates: Records that had been counted before.
+        conflicts: Requests that another write was in the way of.
+        absorbed: Contributions that were counted.
+        duplicates: Contributions that had been counted before.
         refused_take_backs: Take-backs whose aggregate is not there.
-        rejected: Sequence number and reason of each record that DynamoDB will never take.
-        misfit: Whether the fault may lie in the deployment, not in the records.
+        rejected: The contributions that DynamoDB will never take.
+        misfit: Whether it is not done for what may be the deployment's fault, not the records'.
         failed_from: Sequence number of the first record that is not done; None where all are.
         error: Why it is not done.
     """
 
-    update: Update
+    declaration: Declaration
     requests: int = 0
+    conflicts: int = 0
     absorbed: int = 0
     duplicates: int = 0
     refused_take_backs: int = 0
-    rejected: list[tuple[int, str]] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
     misfit: bool = False
     failed_from: int | None = None
     error: str = ""
 
-    def reject(self, update: Update, reason: str, *, misfit: bool) -> None:
-        """Set the update's records aside."""
-        self.misfit = self.misfit or misfit
-        self.rejected += [(sequence, reason) for sequence, _, _ in update.contributions]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a batch is delivered.
+
+    Attributes:
+        deadline: When to stop, by the steady clock.
+        set_aside: Keeps contributions that DynamoDB will never take, before anything that follows them is written, or
+            raises `NotDoneError`; None to keep them nowhere.
+        accept_misfits: Whether to set aside also what may be the deployment's fault; otherwise it is not done.
+        through: The last record of a run that is brought again after others have followed it; 0 for no such run.
+        forgotten: Whether that was so long ago that watermarks may have been dropped.
+    """
+
+    deadline: float
+    set_aside: Callable[[Declaration, Sequence[Rejection]], None] | None = None
+    accept_misfits: bool = False
+    through: int = 0
+    forgotten: bool = False
 
 
-class _NotDoneError(Exception):
-    """An update cannot be settled in this invocation."""
+class Job(Protocol):
+    """What is settled by itself."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """The aggregation."""
+
+    @property
+    def first(self) -> int:
+        """The first record's sequence number."""
 
 
-class Delivery:
-    """Carries out updates with a boto3 DynamoDB client.
+AJob = TypeVar("AJob", bound=Job)
+
+
+class NotDoneError(Exception):
+    """A write cannot be settled in this invocation."""
+
+
+class Writer(Generic[AJob]):
+    """Settles a batch's writes with a boto3 DynamoDB client: in parallel, in time, and again where that may help.
 
     Args:
-        client: The client, or anything with its `update_item` and `get_item`.
+        client: The client, or anything with those of its methods that are used.
         connections: Writes under way at once; with 1 they go out one by one, in order, in the caller's thread.
         now: The time in epoch seconds, for watermarks.
         clock: A steady clock in seconds, for deadlines.
@@ -109,133 +161,177 @@ class Delivery:
         self._clock = clock
         self._sleep = sleep
 
-    def deliver(self, updates: Sequence[Update], deadline: float) -> list[Outcome]:
-        """Settle updates, in parallel, until a deadline.
+    def deliver(self, jobs: Sequence[AJob], terms: Terms) -> list[Outcome]:
+        """Settle what is to be written, in parallel.
 
         Args:
-            updates: What to write: at most one update for each item.
-            deadline: When to stop, by the steady clock.
+            jobs: What to write.
+            terms: Until when, and what is done with contributions that DynamoDB will never take.
 
         Returns:
-            An outcome for each update, in their order.
+            An outcome for each, in their order.
         """
-        workers = min(self._connections, len(updates))
+        workers = min(self._connections, len(jobs))
         if workers < 2:
-            return [self._settle(update, deadline) for update in updates]
+            return [self._settle(job, terms) for job in jobs]
         pool = ThreadPoolExecutor(workers, thread_name_prefix="streamfold")
         try:
-            futures = [pool.submit(self._settle, update, deadline) for update in updates]
-            wait(futures, timeout=max(0.0, deadline - self._clock()))
-            return [_result(update, future) for update, future in zip(updates, futures, strict=True)]
+            futures = [pool.submit(self._settle, job, terms) for job in jobs]
+            wait(futures, timeout=max(0.0, terms.deadline - self._clock()))
+            return [_result(job, future) for job, future in zip(jobs, futures, strict=True)]
         finally:
             # A write without a reply is left behind: the invocation must end in time, and it can do no harm.
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _settle(self, update: Update, deadline: float) -> Outcome:
-        outcome = Outcome(update)
+    def _settle(self, job: AJob, terms: Terms) -> Outcome:
+        outcome = Outcome(job.declaration)
         try:
-            self._apply(update, outcome, deadline)
-        except _NotDoneError as stop:
+            self._apply(job, outcome, terms)
+        except NotDoneError as stop:
             outcome.error = str(stop)
         return outcome
 
-    def _apply(self, update: Update, outcome: Outcome, deadline: float) -> None:
+    def _apply(self, job: AJob, outcome: Outcome, terms: Terms) -> None:
+        """Write it, or find that it is written; `outcome.failed_from` tells from where on it is not."""
+        raise NotImplementedError
+
+    def _exists_elsewhere(self, update: Update, outcome: Outcome, terms: Terms) -> bool:
+        """Whether another partition holds the aggregate. Decides only whether a take-back may make an item."""
+        table = update.declaration.target
+        replies = (
+            self._call(outcome, terms, "get_item", {"TableName": table.name, "Key": key, "ConsistentRead": True})
+            for key in update.siblings
+        )
+        return any(owner(reply.get("Item", {})) == update.declaration.name for reply in replies)
+
+    def _reject(self, update: Update, reason: str, outcome: Outcome, terms: Terms, *, misfit: bool) -> None:
+        """Set aside an update that DynamoDB will never take, before anything that follows it is written."""
+        if misfit and not terms.accept_misfits:
+            outcome.misfit = True
+            raise NotDoneError(reason)
+        self._set_aside(update, reason, outcome, terms)
+
+    def _set_aside(
+        self, update: Update, reason: str, outcome: Outcome, terms: Terms, *, uncertain: bool = False
+    ) -> None:
+        bucket = (update.group, update.label)
+        rejected = [Rejection(sequence, bucket, reason, uncertain) for sequence, _, _ in update.contributions]
+        if terms.set_aside is not None:
+            terms.set_aside(update.declaration, rejected)
+        outcome.rejected += rejected
+
+    def _call(self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any]) -> Any:
+        """Make a request, again as long as its failure may pass.
+
+        Raises:
+            ClientError: DynamoDB's answer is one that the caller has to judge.
+            NotDoneError: It cannot be made, or not in time.
+        """
+        tries = 0
+        while True:
+            tries += 1
+            if self._clock() >= terms.deadline:
+                raise NotDoneError("the invocation's time ran out")
+            outcome.requests += 1
+            try:
+                return getattr(self._client, operation)(**arguments)
+            except ClientError as error:
+                code = error.response["Error"]["Code"]
+                if code in _JUDGED:
+                    raise
+                if code not in _PASSING:
+                    raise NotDoneError(str(error)) from error
+                outcome.conflicts += code == "TransactionConflictException"
+                reason = str(error)
+            except (HTTPClientError, NoConnectionError, ResponseParserError) as error:
+                reason = str(error)
+            except BotoCoreError as error:
+                raise NotDoneError(str(error)) from error
+            self._pause(tries, terms, reason)
+
+    def _pause(self, tries: int, terms: Terms, reason: str) -> None:
+        pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
+        if self._clock() + pause >= terms.deadline:
+            raise NotDoneError(f"the invocation's time ran out after {tries} tries: {reason}")
+        self._sleep(pause)
+
+
+class Delivery(Writer[Update]):
+    """Carries out updates by the lanes protocol: at most one for each item."""
+
+    def _apply(self, update: Update, outcome: Outcome, terms: Terms) -> None:
         """Write an update, or find that it is written; split it where DynamoDB rejects it."""
         left: Update | None = update
         known: Image | None = None
-        tries = 0
         while left is not None:
-            tries += 1
             outcome.failed_from = left.first
             hour = hour_of(self._now())
             try:
-                item = self._call(outcome, deadline, "update_item", request(left, hour, known))["Attributes"]
+                item = self._call(outcome, terms, "update_item", request(left, hour, known))["Attributes"]
             except BadValueError as error:
-                return self._isolate(left, outcome, deadline, str(error), misfit=False)
+                return self._isolate(left, outcome, terms, str(error), misfit=False)
             except ClientError as error:
-                code = error.response["Error"]["Code"]
-                if code == "ConditionalCheckFailedException":
+                if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
                     known = cast("Image | None", error.response.get("Item"))
-                    left = self._reconsider(left, known, outcome, deadline)
-                elif code == "ValidationException":
-                    reason = error.response["Error"].get("Message", code)
-                    misfit = not any(text in reason for text in _ABOUT_A_VALUE)
-                    return self._isolate(left, outcome, deadline, reason, misfit=misfit)
-                elif code in _PASSING:
-                    self._pause(tries, deadline, str(error))
+                    left = self._reconsider(left, known, outcome, terms)
                 else:
-                    raise _NotDoneError(str(error)) from error
-            except (HTTPClientError, NoConnectionError, ResponseParserError) as error:
-                self._pause(tries, deadline, str(error))
-            except BotoCoreError as error:
-                raise _NotDoneError(str(error)) from error
+                    reason = error.response["Error"].get("Message", str(error))
+                    return self._isolate(left, outcome, terms, reason, misfit=is_misfit(reason))
             else:
                 outcome.absorbed += len(left.contributions)
-                self._forget(left, item, hour, outcome, deadline)
+                self._forget(left, item, hour, outcome)
                 left = None
         outcome.failed_from = None
 
-    def _reconsider(self, update: Update, item: Image | None, outcome: Outcome, deadline: float) -> Update | None:
+    def _reconsider(self, update: Update, item: Image | None, outcome: Outcome, terms: Terms) -> Update | None:
         """What is left of an update that the item's state refused."""
         if item and owner(item) != update.declaration.name:
-            whose = "that Streamfold did not write" if owner(item) is None else f"of {owner(item)!r}"
-            reason = f"key {update.key}: expected no item or the aggregation's own, came one {whose}"
-            outcome.reject(update, reason, misfit=owner(item) is not None)
+            self._reject(update, foreign(update, item), outcome, terms, misfit=owner(item) is not None)
             return None
         if item:
             try:
                 left = drop_absorbed(update, item)
             except BadValueError as error:  # somebody wrote over the watermark: what it covers cannot be told
-                outcome.reject(update, f"key {update.key}: {error}", misfit=True)
+                self._reject(update, f"key {update.key}: {error}", outcome, terms, misfit=True)
                 return None
             outcome.duplicates += len(update.contributions) - (len(left.contributions) if left else 0)
             return left
-        if self._exists_elsewhere(update, outcome, deadline):
+        if self._exists_elsewhere(update, outcome, terms):
             return replace(update, exists=True)
         left = drop_take_backs(update)
         outcome.refused_take_backs += len(update.contributions) - (len(left.contributions) if left else 0)
         return left
 
-    def _exists_elsewhere(self, update: Update, outcome: Outcome, deadline: float) -> bool:
-        """Whether another partition holds the aggregate. Decides only whether a take-back may make an item."""
-        table = update.declaration.target
-        replies = (
-            self._call(outcome, deadline, "get_item", {"TableName": table.name, "Key": key, "ConsistentRead": True})
-            for key in update.siblings
-        )
-        return any(owner(reply.get("Item", {})) == update.declaration.name for reply in replies)
-
-    def _isolate(self, update: Update, outcome: Outcome, deadline: float, reason: str, *, misfit: bool) -> None:
+    def _isolate(self, update: Update, outcome: Outcome, terms: Terms, reason: str, *, misfit: bool) -> None:
         """Apply the halves of a rejected update in turn, down to the record that DynamoDB will never take."""
         if len(update.contributions) == 1:
-            outcome.reject(update, reason, misfit=misfit)
+            self._reject(update, reason, outcome, terms, misfit=misfit)
             outcome.failed_from = None
             return
         for half in update.halves():
-            self._apply(half, outcome, deadline)
+            self._apply(half, outcome, terms)
 
-    def _forget(self, update: Update, item: Image, hour: int, outcome: Outcome, deadline: float) -> None:
+    def _forget(self, update: Update, item: Image, hour: int, outcome: Outcome) -> None:
         arguments = forget(update, item, hour)
         if arguments is not None:
-            try:
-                self._call(outcome, deadline, "update_item", arguments)
-            except (_NotDoneError, ClientError, BotoCoreError):
-                pass  # A later write will find the same watermarks.
-
-    def _call(self, outcome: Outcome, deadline: float, operation: str, arguments: dict[str, Any]) -> Any:
-        if self._clock() >= deadline:
-            raise _NotDoneError("the invocation's time ran out")
-        outcome.requests += 1
-        return getattr(self._client, operation)(**arguments)
-
-    def _pause(self, tries: int, deadline: float, reason: str) -> None:
-        pause = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
-        if self._clock() + pause >= deadline:
-            raise _NotDoneError(f"the invocation's time ran out after {tries} tries: {reason}")
-        self._sleep(pause)
+            outcome.requests += 1
+            # A later write will find the same watermarks.
+            with suppress(ClientError, BotoCoreError):
+                self._client.update_item(**arguments)
 
 
-def _result(update: Update, future: Future[Outcome]) -> Outcome:
+def is_misfit(reason: str) -> bool:
+    """Whether a rejection may be the deployment's fault, such as keys of another type."""
+    return not any(text in reason for text in _ABOUT_A_VALUE)
+
+
+def foreign(update: Update, item: Image) -> str:
+    """Why an update cannot have its item: it is somebody else's."""
+    whose = "that Streamfold did not write" if owner(item) is None else f"of {owner(item)!r}"
+    return f"key {update.key}: expected no item or the aggregation's own, came one {whose}"
+
+
+def _result(job: Job, future: Future[Outcome]) -> Outcome:
     if future.done():
         return future.result()
-    return Outcome(update, failed_from=update.first, error="the invocation's time ran out")
+    return Outcome(job.declaration, failed_from=job.first, error="the invocation's time ran out")

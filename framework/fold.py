@@ -10,26 +10,41 @@ contributions are kept per aggregate in the order of the shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 
-from framework.codec import AttributeValue, Image, decode_item, number
-from framework.declaration import Declaration, group_text, join
-from framework.decode import Record, explain, is_expiry, key_text
-from framework.errors import BadRecordError, BadValueError, shortened
-from framework.lanes import MARK, owner
-from framework.measures import EXACT, Number
-from framework.paths import getter, top_level
+from framework.codec import Image
+from framework.declaration import Declaration
+from framework.decode import Record, created, explain, is_expiry, key_text
+from framework.errors import BadRecordError, BadValueError
+from framework.measures import EXACT
+from framework.share import Share, Values, compile_share
 
-__all__ = ["BadRecord", "Bucket", "Contribution", "Fold", "Folded", "Values", "compile_fold"]
+__all__ = [
+    "IMAGES",
+    "BadRecord",
+    "Bucket",
+    "Contribution",
+    "Fold",
+    "Folded",
+    "HalfOf",
+    "Values",
+    "compile_fold",
+    "compile_half",
+    "fold_around",
+]
 
-Values = tuple[Number, ...]
+# What a record's contribution is made of: what its images count for, the new one added and the old one taken back.
+IMAGES = ("NewImage", "OldImage")
+
 # A record's sequence number; whether it only adds, so that it may make the aggregate; what it adds to each slot.
 Contribution = tuple[str, bool, Values]
 Bucket = list[Contribution]
-# What an image counts for: the group and the window's label, and a value for each slot.
-Share = tuple[tuple[str, str], Values]
+# What one image of a record adds: to which aggregate, by group and label, and its contribution.
+Half = tuple[tuple[str, str], Contribution]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +56,18 @@ class BadRecord:
         key: The item's key, as text.
         sequence_number: The record's sequence number.
         reason: What was expected and what came.
+        images: Which of the record's images do not count for that, though they should.
+        record: The record.
+        uncertain: Whether they may have been counted already.
     """
 
     handler: str
     key: str
     sequence_number: str
     reason: str
+    images: tuple[str, ...]
+    record: Record = field(repr=False, compare=False)
+    uncertain: bool = False
 
 
 @dataclass(slots=True)
@@ -57,14 +78,49 @@ class Folded:
         declaration: The aggregation.
         buckets: The contributions to each aggregate, by group and label, in the order of the records.
         bad: The records that cannot be counted.
+        late: How many records came to an aggregate whose time was over.
     """
 
     declaration: Declaration
     buckets: defaultdict[tuple[str, str], Bucket] = field(default_factory=lambda: defaultdict(list))
     bad: list[BadRecord] = field(default_factory=list)
+    late: int = 0
+
+    def set_aside(self, record: Record, reason: str, images: tuple[str, ...]) -> None:
+        """Name a record as bad."""
+        number = record["dynamodb"]["SequenceNumber"]
+        self.bad.append(BadRecord(self.declaration.name, key_text(record), number, reason, images, record))
+
+    @property
+    def complaint(self) -> str:
+        """That most of it is bad, as a sentence."""
+        bad, total = self._bad_and_all
+        return (
+            f"{self.declaration.name}: expected at most {self.declaration.most_bad:.0%} of a batch to be bad records, "
+            f"came {bad} of {total}: {self.bad[0].reason}"
+        )
+
+    @property
+    def mostly_bad(self) -> bool:
+        """Whether so much of it is bad that a bad deployment is likelier than bad data."""
+        bad, total = self._bad_and_all
+        return bad >= _FEW and bad > self.declaration.most_bad * total
+
+    @property
+    def _bad_and_all(self) -> tuple[int, int]:
+        # A record that is late says nothing about the deployment.
+        bad = len(self.bad) - (self.late if self.declaration.late == "set-aside" else 0)
+        return bad, bad + sum(map(len, self.buckets.values()))
 
 
 Fold = Callable[[Record], None]
+HalfOf = Callable[[Record, str], Half | None]
+# Why a record is late for the aggregates of a window, by its label; None if it is not.
+_LateFor = Callable[[Record, str], str | None]
+_MOST_WINDOWS = 4096  # whose expiry is remembered
+# Fewer bad records than these say nothing about a deployment.
+_FEW = 10
+_COUNTED = {"INSERT": ("NewImage",), "MODIFY": IMAGES, "REMOVE": ("OldImage",)}
 
 
 def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
@@ -76,23 +132,26 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
     Returns:
         A function that starts a batch: it returns the batch's `Folded` and the closure that folds one record into it.
     """
-    share = _compile_share(declaration)
+    share = compile_share(declaration)
     edits_count = declaration.changes == "all"
     keep_expired = declaration.on_expiry == "keep"
+    replicated_ttl = _replicated_ttl(declaration)
+    late_for = _compile_lateness(declaration)
 
     def start() -> tuple[Folded, Fold]:
         folded = Folded(declaration)
-        buckets = folded.buckets
+        buckets = folded.buckets if late_for is None else defaultdict(list)
 
         def change_or_remove(record: Record, name: str) -> None:
             change = record["dynamodb"]
-            sequence, reasons = change["SequenceNumber"], []
+            sequence = change["SequenceNumber"]
+            reasons: dict[str, str] = {}
 
             def readable(image: str) -> Share | None:
                 try:
                     return share(change[image])
                 except (BadRecordError, BadValueError) as error:
-                    reasons.append(str(error) if image == "NewImage" else f"old image: {error}")
+                    reasons[image] = str(error) if image == "NewImage" else f"old image: {error}"
                     return None
 
             old = readable("OldImage")
@@ -106,7 +165,7 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                 if new is not None:
                     buckets[new[0]].append((sequence, True, new[1]))
             if reasons:
-                raise BadRecordError("; ".join(reasons))
+                folded.set_aside(record, "; ".join(reasons.values()), (*reasons,))
 
         def fold(record: Record) -> None:
             try:
@@ -117,20 +176,160 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
                     if new is not None:
                         buckets[new[0]].append((change["SequenceNumber"], True, new[1]))
                 elif name in ("MODIFY", "REMOVE"):
-                    if edits_count and not (keep_expired and name == "REMOVE" and is_expiry(record)):
+                    if edits_count and not (keep_expired and name == "REMOVE" and is_expiry(record, replicated_ttl)):
                         change_or_remove(record, name)
                 else:
                     explain([record])
             except (BadRecordError, BadValueError) as error:
-                change = record["dynamodb"]
-                folded.bad.append(BadRecord(declaration.name, key_text(record), change["SequenceNumber"], str(error)))
+                folded.set_aside(record, str(error), ("NewImage",))
             except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
                 # Only a malformed record gets here: everything that reads an image's values is careful.
                 explain([record])
 
-        return folded, fold
+        return folded, fold if late_for is None else _in_time(folded, buckets, fold, share, late_for)
 
     return start
+
+
+def _replicated_ttl(declaration: Declaration) -> str | None:
+    return declaration.source.ttl if declaration.source.home is not None else None
+
+
+def _compile_lateness(declaration: Declaration) -> _LateFor | None:
+    """A function that tells whether a change was made when its aggregate's time was over; None without a retention.
+
+    That is judged by the record's time and not by the clock, so that a redelivery is judged alike. A record without a
+    time is not late.
+    """
+    if declaration.retention is None:
+        return None
+    expiry = lru_cache(_MOST_WINDOWS)(declaration.expiry)
+
+    def late_for(record: Record, label: str) -> str | None:
+        at, over = created(record), expiry(label)
+        if at is None or over is None or at < over:
+            return None
+        return (
+            f"window {label!r}: expected a change before its retention of {declaration.retention} was over, "
+            f"came one {at - over:.0f} s after that"
+        )
+
+    return late_for
+
+
+def _in_time(
+    folded: Folded,
+    found: dict[tuple[str, str], Bucket],
+    fold: Fold,
+    share: Callable[[Image], Share | None],
+    late_for: _LateFor,
+) -> Fold:
+    """A fold that lets those contributions count that are not late, and ignores the others or sets them aside.
+
+    Args:
+        folded: What counts, and what is late.
+        found: Where `fold` puts a record's contributions.
+        fold: The fold of a declaration with a retention.
+        share: What an image counts for.
+        late_for: Why a record is late.
+    """
+
+    def of(image: Image) -> tuple[str, str] | None:
+        try:
+            counted = share(image)
+        except (BadRecordError, BadValueError):
+            return None
+        return None if counted is None else counted[0]
+
+    def fold_in_time(record: Record) -> None:
+        before = len(folded.bad)
+        fold(record)
+        late: dict[tuple[str, str], str] = {}
+        for bucket, contributions in found.items():
+            reason = late_for(record, bucket[1])
+            if reason is None:
+                folded.buckets[bucket] += contributions
+            else:
+                late[bucket] = reason
+        found.clear()
+        if late and folded.declaration.late == "ignore":
+            folded.late += 1
+        elif late:
+            folded.late += 1
+            # What else is wrong with the record is named with it.
+            others, folded.bad[before:] = folded.bad[before:], []
+            reasons = [bad.reason for bad in others] + list(late.values())
+            images = [image for image in _COUNTED[record["eventName"]] if of(record["dynamodb"][image]) in late]
+            folded.set_aside(record, "; ".join(reasons), (*(i for bad in others for i in bad.images), *images))
+
+    return fold_in_time
+
+
+def compile_half(declaration: Declaration) -> HalfOf:
+    """Compile a declaration for records that are counted an image at a time: those that were set aside.
+
+    Returns:
+        A function of a record and the name of one of its images, to what that image adds, or None if it adds nothing.
+        It raises `BadRecordError` or `BadValueError` if the image cannot be counted, and `EventError` or
+        `ConfigurationError` if the record is none.
+    """
+    share = compile_share(declaration)
+    edits_count = declaration.changes == "all"
+    keep_expired = declaration.on_expiry == "keep"
+    replicated_ttl = _replicated_ttl(declaration)
+    late_for = _compile_lateness(declaration)
+
+    def half(record: Record, image: str) -> Half | None:
+        try:
+            name, change = record["eventName"], record["dynamodb"]
+            if image not in _COUNTED[name] or not (edits_count or name == "INSERT"):
+                return None
+            if name == "REMOVE" and keep_expired and is_expiry(record, replicated_ttl):
+                return None
+            found = share(change[image])
+            if found is None:
+                return None
+            bucket, values = found
+            reason = late_for(record, bucket[1]) if late_for is not None else None
+            if reason is not None and declaration.late == "ignore":
+                return None
+            if reason is not None:
+                raise BadRecordError(reason)
+            adds = image == "NewImage"
+            return bucket, (change["SequenceNumber"], adds, values if adds else _negative(values))
+        except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
+            explain([record])
+
+    return half
+
+
+def fold_around(folded: Folded, fold: Fold, half: HalfOf, owned: Mapping[int, AbstractSet[str]]) -> Fold:
+    """A fold that leaves out images of some records.
+
+    Args:
+        folded: What the fold fills.
+        fold: The fold.
+        half: The declaration, compiled by `compile_half`.
+        owned: The images to leave out, by the record's sequence number.
+    """
+
+    def around(record: Record) -> None:
+        try:
+            taken = owned.get(int(record["dynamodb"]["SequenceNumber"]))
+        except (KeyError, TypeError, ValueError):
+            explain([record])
+        if taken is None:
+            return fold(record)
+        for image in IMAGES:
+            try:
+                found = None if image in taken else half(record, image)
+            except (BadRecordError, BadValueError) as error:
+                folded.set_aside(record, str(error), (image,))
+            else:
+                if found is not None:
+                    folded.buckets[found[0]].append(found[1])
+
+    return around
 
 
 def _difference(new: Values, old: Values) -> Values:
@@ -142,125 +341,3 @@ def _difference(new: Values, old: Values) -> Values:
 
 def _negative(values: Values) -> Values:
     return tuple(-v if isinstance(v, int) else EXACT.minus(v) for v in values)
-
-
-def _compile_share(declaration: Declaration) -> Callable[[Image], Share | None]:
-    """`f` of the design: an image to what it counts for, or None."""
-    matches = declaration.where.compile() if declaration.where is not None else None
-    group = _compile_group(declaration)
-    label = declaration.window.compile()
-    values = _compile_values(declaration)
-    constant = tuple(1 for _ in declaration.slots) if values is None else None
-    mark = MARK
-
-    def share(image: Image) -> Share | None:
-        # What Streamfold wrote never counts.
-        if (mark in image and owner(image) is not None) or (matches is not None and not matches(image)):
-            return None
-        found = group(image)
-        if found is None:
-            return None
-        if constant is not None:
-            return (found, label(image)), constant
-        assert values is not None
-        return (found, label(image)), values(image)
-
-    return share
-
-
-def _compile_group(declaration: Declaration) -> Callable[[Image], str | None]:
-    if not isinstance(declaration.group_by, tuple):
-        return _group_by_function(declaration)
-    readers = [_group_reader(path, declaration) for path in declaration.group_by]
-    if len(readers) == 1:
-        return readers[0]
-
-    def several(image: Image) -> str:
-        return declaration.checked(join(tuple([read(image) for read in readers])))
-
-    return several
-
-
-def _group_reader(path: str, declaration: Declaration) -> Callable[[Image], str]:
-    key_type, checked, short = declaration.target.pk_type, declaration.checked, declaration.most_group_bytes // 4
-    get, name = getter(path), top_level(path)
-
-    def read(image: Image) -> str:
-        return checked(_scalar_text(path, get(image), key_type))
-
-    if name is None or key_type != "S":
-        return read
-
-    def read_text(image: Image) -> str:
-        # Nearly every group is text at the top of the item, and each record asks: no call is made for it.
-        try:
-            text: str = image[name]["S"]
-        except KeyError:
-            return read(image)
-        # A character has at most 4 bytes.
-        return text if text and len(text) <= short else read(image)
-
-    return read_text
-
-
-def _scalar_text(path: str, value: AttributeValue | None, key_type: str) -> str:
-    match value:
-        case None:
-            raise BadRecordError(f"attribute {path!r} is missing")
-        case {"S": str(text)} if key_type == "S":
-            return text
-        case {"N": str(text)}:
-            return group_text(number(text), "N" if key_type == "N" else "S")
-        case {"BOOL": bool(truth)} if key_type == "S":
-            return group_text(truth)
-    expected = "a number" if key_type == "N" else "text, a number or a boolean"
-    raise BadRecordError(f"attribute {path!r}: expected {expected}, came {shortened(value)}")
-
-
-def _group_by_function(declaration: Declaration) -> Callable[[Image], str | None]:
-    function = declaration.group_by
-    assert callable(function)
-
-    def call(image: Image) -> str | None:
-        item = decode_item(image)
-        try:
-            found = function(item)
-        except Exception as error:  # whatever a user's code raises belongs to the record that it was given
-            raise BadRecordError(f"group_by: {type(error).__name__}: {error}") from error
-        if found is None:
-            return None
-        if isinstance(found, tuple):
-            if not found:
-                raise BadRecordError("group_by: expected a value or a tuple of values, came ()")
-            texts = tuple(map(group_text, found))
-            return declaration.checked(texts[0] if len(texts) == 1 else join(texts))
-        return declaration.checked(group_text(found, declaration.target.pk_type))
-
-    return call
-
-
-def _compile_values(declaration: Declaration) -> Callable[[Image], Values] | None:
-    """A reader of a value for each slot; None if each is 1."""
-    if all(slot.of is None for slot in declaration.slots):
-        return None
-    readers = [None if slot.of is None else _number_reader(slot.of) for slot in declaration.slots]
-
-    def values(image: Image) -> Values:
-        return tuple([1 if read is None else read(image) for read in readers])
-
-    return values
-
-
-def _number_reader(path: str) -> Callable[[Image], Decimal]:
-    get = getter(path)
-
-    def read(image: Image) -> Decimal:
-        value = get(image)
-        if value is None:
-            raise BadRecordError(f"attribute {path!r} is missing")
-        text = value.get("N")
-        if text is None:
-            raise BadRecordError(f"attribute {path!r}: expected a number, came {shortened(value)}")
-        return number(text)
-
-    return read

@@ -31,11 +31,12 @@ class IndexManifest(TypedDict):
 
 
 class TableManifest(TypedDict):
-    """A table: its keys, its time to live, whether a consumer reads its stream, and its indexes by name."""
+    """A table: its keys, time to live, home Region, whether a consumer reads its stream, and its indexes by name."""
 
     pk: Key
     sk: Key | None
     ttl: str | None
+    home: str | None
     stream: bool
     indexes: dict[str, IndexManifest]
 
@@ -80,6 +81,7 @@ def _table(app: App, table: Table) -> TableManifest:
         "pk": {"name": table.pk, "type": table.pk_type},
         "sk": None if table.sk is None else {"name": table.sk, "type": table.sk_type},
         "ttl": table.ttl,
+        "home": table.home,
         "stream": any(declaration.source.name == table.name for declaration in app.declarations),
         "indexes": _indexes(app, table),
     }

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from framework.codec import AttributeValue, number
 
-__all__ = ["UTC_FORMS", "ZEROS", "Unit", "localizer", "moment_of", "seconds_of", "zone_of"]
+__all__ = ["UTC_FORMS", "ZEROS", "Unit", "epoch_of", "localizer", "moment_of", "seconds_of", "zone_of"]
 
 Unit: TypeAlias = Literal["s", "ms"]
 """What a number counts since 1970-01-01T00:00:00Z."""
@@ -89,6 +89,12 @@ def seconds_of(text: str, unit: Unit) -> int:
     """
     count = int(text) if text.isdigit() and text.isascii() else floor(number(text))
     return count if unit == "s" else count // 1000
+
+
+def epoch_of(moment: datetime, zone: tzinfo) -> int:
+    """The second since 1970 of a moment, or of what the clock of a zone showed: the first, if it showed that twice."""
+    aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
+    return (aware - _EPOCH) // timedelta(seconds=1)
 
 
 def localizer(zone: tzinfo) -> Callable[[datetime], datetime]:

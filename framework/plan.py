@@ -26,7 +26,7 @@ from framework.fold import Bucket, Folded, Values
 from framework.lanes import MARK, bound, position, stale, watermark
 from framework.measures import Kind, Number, combine
 
-__all__ = ["Update", "drop_absorbed", "drop_take_backs", "forget", "plan", "request"]
+__all__ = ["Update", "drop_absorbed", "drop_take_backs", "forget", "in_order", "plan", "request"]
 
 # Watermarks that are forgotten together, so that the write which drops them is paid for rarely.
 _FORGET_TOGETHER = 3
@@ -41,7 +41,7 @@ class Update:
         group: The group's key text.
         label: The window's label.
         partition: Which of the aggregate's items.
-        lane: The lane attribute.
+        lane: The lane attribute; empty where markers guard the write and not a watermark.
         contributions: For each record its sequence number, whether it only adds, and a value for each slot, in
             rising order of the sequence numbers.
         exists: Whether the aggregate is known to have an item, in another partition, so that a take-back may
@@ -106,12 +106,12 @@ def plan(folded: Folded, lane: str, partition: int) -> list[Update]:
         partition: The partition that the lane feeds.
     """
     return [
-        Update(folded.declaration, group, label, partition, lane, _in_order(bucket))
+        Update(folded.declaration, group, label, partition, lane, in_order(bucket))
         for (group, label), bucket in folded.buckets.items()
     ]
 
 
-def _in_order(bucket: Bucket) -> tuple[tuple[int, bool, Values], ...]:
+def in_order(bucket: Bucket) -> tuple[tuple[int, bool, Values], ...]:
     """Contributions by rising sequence number, each once: a batch in order is the rule, but not relied on."""
     for sequence, _, _ in bucket:
         if not is_sequence_number(sequence):
@@ -141,14 +141,19 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
     table = update.declaration.target
     build = _Expression()
     mark, own = build.name(MARK), build.text(update.declaration.name)
-    lane, last, first = "#lane", build.text(watermark(update.last, hour)), build.text(bound(update.first))
-    build.names[lane] = update.lane
-    build.sets += [f"{lane} = {last}", f"{mark} = {own}"]
-    build.conditions.append(f"(attribute_not_exists({lane}) OR {lane} < {first})")
+    if update.lane:
+        lane, last, first = "#lane", build.text(watermark(update.last, hour)), build.text(bound(update.first))
+        build.names[lane] = update.lane
+        build.sets.append(f"{lane} = {last}")
+        build.conditions.append(f"(attribute_not_exists({lane}) OR {lane} < {first})")
+    build.sets.append(f"{mark} = {own}")
     may_make = f"attribute_not_exists({build.name(table.pk)}) OR " if update.opens else ""
     build.conditions.append(f"({may_make}{mark} = {own})")
     if update.declaration.index is not None:
         build.sets.append(f"{build.name(update.declaration.index.pk)} = {build.text(update.label)}")
+    expiry = update.declaration.expiry(update.label)
+    if expiry is not None and table.ttl is not None:
+        build.sets.append(f"{build.name(table.ttl)} = {build.number(expiry)}")
     for slot, total in zip(update.declaration.slots, update.totals(), strict=True):
         name, value = build.name(slot.attribute), build.number(total)
         if slot.kind == "add":

@@ -19,36 +19,18 @@ done, set aside with its reason, or the batch comes again from it.
 from __future__ import annotations
 
 import functools
-import logging
 import os
-import time
-from collections.abc import Callable
 from typing import Any
-from zlib import crc32
 
 from framework import startup
-from framework.app import App, load_app
-from framework.client import CONNECTIONS, dynamodb
-from framework.decode import SOURCE, Batch, Record, by_number, decode, explain, key_text
-from framework.deliver import Delivery, Outcome
-from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
-from framework.fold import BadRecord, Fold, Folded, compile_fold
-from framework.lanes import lane_attribute
-from framework.metrics import emit
-from framework.plan import Update, plan
-from framework.report import StreamProcessor
+from framework.app import load_app
+from framework.client import dynamodb, put_object
+from framework.consumer import Consumer
+from framework.control import Control
+from framework.errors import ConfigurationError
+from framework.telemetry import tell
 
-__all__ = ["Consumer", "handler", "route"]
-
-_log = logging.getLogger("streamfold")
-
-# Without a context there is no deadline to keep; a run on one's own machine still ends.
-_SECONDS_WITHOUT_CONTEXT = 300.0
-# Time kept for the report, of what the invocation has left: at most 1.5 s, at most a fifth.
-_RESERVE_SECONDS, _RESERVE_SHARE = 1.5, 0.2
-# A response may have 6 MB (Lambda quotas), so the records set aside are listed up to a number, and all are counted.
-_MOST_LISTED = 1000
-_MOST_LOGGED = 20
+__all__ = ["handler"]
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -56,6 +38,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
     `STREAMFOLD_APP` names the app (`handlers.app:app`), `STREAMFOLD_TABLE` the source table, and `STREAMFOLD_NAMES`,
     where tables have other names in the account than in the declarations, those names (see `load_app`).
+    `STREAMFOLD_CONTROL` and `STREAMFOLD_BUCKET` name the control table and the bucket for what is set aside,
+    `STREAMFOLD_DELIVERY` the protocol: `lanes` if not set, or `ledger`.
 
     Args:
         event: A batch of a DynamoDB stream, from a mapping with a tumbling window.
@@ -70,7 +54,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         ConfigurationError: The environment or the mapping does not fit the app.
     """
     response = _consumer()(event, context)
-    emit(response["streamfold"], getattr(context, "function_name", "local"))
+    tell(response["streamfold"], getattr(context, "function_name", "local"))
     return response
 
 
@@ -80,148 +64,21 @@ def _consumer() -> Consumer:
     for name, value in found.items():
         if not value:
             raise ConfigurationError(f"environment: expected {name}, came {value!r}")
-    return Consumer(load_app(str(found["STREAMFOLD_APP"])), str(found["STREAMFOLD_TABLE"]), dynamodb())
+    client, control = dynamodb(), os.environ.get("STREAMFOLD_CONTROL")
+    return Consumer(
+        load_app(str(found["STREAMFOLD_APP"])),
+        str(found["STREAMFOLD_TABLE"]),
+        client,
+        control=Control(client, control, _store) if control else None,
+        delivery=os.environ.get("STREAMFOLD_DELIVERY") or "lanes",
+    )
 
 
-class Consumer:
-    """All aggregations of an app that read one table's stream, as a function of Lambda's events.
-
-    Args:
-        app: The app.
-        table: The source table's name.
-        client: A boto3 DynamoDB client.
-        connections: Writes under way at once.
-        now: The time in epoch seconds.
-
-    Raises:
-        ConfigurationError: No aggregation of the app reads the table.
-    """
-
-    def __init__(
-        self,
-        app: App,
-        table: str,
-        client: Any,
-        *,
-        connections: int = CONNECTIONS,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        declarations = app.sourced_from(table)
-        self._table = table
-        self._starts = [compile_fold(declaration) for declaration in declarations]
-        self._delivery = Delivery(client, connections=connections, now=now)
-
-    def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
-        """Process one event; see `handler`."""
-        deadline = _deadline(context)
-        batch = decode(event)
-        if batch.records and batch.table != self._table:
-            raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
-        started = [start() for start in self._starts]
-        folded = [f for f, _ in started]
-        outcomes: list[Outcome] = []
-
-        def close() -> int | None:
-            outcomes.extend(self._delivery.deliver(_plan(folded, batch), deadline))
-            _refuse_a_bad_deployment(outcomes)
-            failed = [o.failed_from for o in outcomes if o.failed_from is not None]
-            return min(failed, default=None)
-
-        processor = StreamProcessor(close)
-        try:
-            with processor(batch.records, route(batch, [fold for _, fold in started])):
-                processor.process()
-        except (EventError, ConfigurationError) as error:
-            explain(batch.records, error)  # only here is it known which of the records it is
-        return {**processor.response(), "state": {}, "streamfold": _account(batch, folded, outcomes)}
-
-
-def _deadline(context: Any) -> float:
-    left = _SECONDS_WITHOUT_CONTEXT if context is None else context.get_remaining_time_in_millis() / 1000
-    return time.monotonic() + left - min(_RESERVE_SECONDS, left * _RESERVE_SHARE)
-
-
-def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
-    """Fail the batch where DynamoDB rejects all of it for what no record is to blame for, such as a wrong table."""
-    rejected = [reason for outcome in outcomes if outcome.misfit for _, reason in outcome.rejected]
-    if rejected and not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
-        raise DeliveryError(
-            f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {rejected[0]}"
-        )
-
-
-def route(batch: Batch, folds: list[Fold]) -> Fold:
-    """Give each record to all folds, if it is of the batch's stream."""
-    stream, source = batch.stream_arn, SOURCE
-    first, *rest = folds
-
-    def route_one(record: Record) -> None:
-        try:
-            if record["eventSourceARN"] != stream or record["eventSource"] != source:
-                came = shortened(f"{record['eventSource']} {record['eventSourceARN']}")
-                raise EventError(f"event: expected records of one DynamoDB stream, came one of {came} among {stream}")
-        except (KeyError, TypeError):
-            explain([record])
-        first(record)
-        for fold in rest:
-            fold(record)
-
-    return route_one
-
-
-def _plan(folded: list[Folded], batch: Batch) -> list[Update]:
-    updates: list[Update] = []
-    for share in folded:
-        lane = lane_attribute(share.declaration.name, batch.stream_arn, batch.shard_id)
-        # By lane, so that each of a busy aggregate's items collects only its part of the lanes.
-        partition = crc32(lane.encode()) % share.declaration.partitions
-        updates.extend(plan(share, lane, partition))
-    return updates
-
-
-def _account(batch: Batch, folded: list[Folded], outcomes: list[Outcome]) -> dict[str, Any]:
-    """What happened, logged and for the response."""
-    bad = [record for share in folded for record in share.bad]
-    if any(outcome.rejected for outcome in outcomes):
-        bad.extend(_rejected(batch, outcomes))
-    for record in bad[:_MOST_LOGGED]:
-        _log.warning("bad record: %s: %s: %s: %s", record.handler, record.key, record.sequence_number, record.reason)
-    if len(bad) > _MOST_LOGGED:
-        _log.warning("bad records: %d more in this batch", len(bad) - _MOST_LOGGED)
-    failed = [outcome for outcome in outcomes if outcome.failed_from is not None]
-    error = min(failed, key=lambda outcome: outcome.failed_from or 0).error if failed else ""
-    if failed:
-        _log.error("%d of %d updates not done: %s", len(failed), len(outcomes), error)
-    refused = sum(outcome.refused_take_backs for outcome in outcomes)
-    if refused:
-        _log.warning("take-backs without an aggregate to take from: %d in this batch", refused)
-    return {
-        "records": len(batch.records),
-        "updates": len(outcomes),
-        "requests": sum(outcome.requests for outcome in outcomes),
-        "duplicates": sum(outcome.duplicates for outcome in outcomes),
-        "refusedTakeBacks": refused,
-        "error": error,
-        "badRecords": len(bad),
-        "bad": [
-            {"handler": r.handler, "key": r.key, "sequenceNumber": r.sequence_number, "reason": r.reason}
-            for r in bad[:_MOST_LISTED]
-        ],
-    }
-
-
-def _rejected(batch: Batch, outcomes: list[Outcome]) -> list[BadRecord]:
-    records = by_number(batch.records)
-    return [
-        BadRecord(
-            outcome.update.declaration.name,
-            key_text(records[sequence]),
-            records[sequence]["dynamodb"]["SequenceNumber"],
-            reason,
-        )
-        for outcome in outcomes
-        for sequence, reason in outcome.rejected
-    ]
+def _store(name: str, content: bytes) -> None:
+    bucket = os.environ.get("STREAMFOLD_BUCKET")
+    if not bucket:
+        raise ConfigurationError(f"environment: expected STREAMFOLD_BUCKET, came {bucket!r}")
+    put_object(bucket, name, content)
 
 
 if os.environ.get("AWS_LAMBDA_FUNCTION_NAME"):

@@ -16,6 +16,7 @@ KeyType = Literal["S", "N", "B"]
 # 3 to 255 characters of this set, for tables and indexes alike (DynamoDB developer guide, naming rules).
 _NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 NAME_RULE = "3 to 255 of the characters A-Z a-z 0-9 _ . -"
+_REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-[0-9]")
 
 
 def _require(holds: bool, where: str, field: str, expected: str, came: object) -> None:
@@ -44,9 +45,11 @@ class Table:
         pk_type: The partition key's type: `"S"`, `"N"` or `"B"`.
         sk_type: The sort key's type: `"S"`, `"N"` or `"B"`.
         ttl: The attribute with an item's time to live, where the table has one.
+        home: For a global table, the Region in which its changes count: the stream of every replica carries the
+            changes made at the others as well. None for a table of one Region.
 
     Raises:
-        DeclarationError: A name or a type that DynamoDB would refuse.
+        DeclarationError: A name or a type that DynamoDB would refuse, or a home that is no Region.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Table:
     pk_type: KeyType = "S"
     sk_type: KeyType = "S"
     ttl: str | None = None
+    home: str | None = None
 
     def __post_init__(self) -> None:
         where = f"Table({shortened(self.name)})"
@@ -69,6 +73,9 @@ class Table:
         if self.ttl is not None:
             _require_key(where, "ttl", self.ttl)
             _require(self.ttl not in self.keys, where, "ttl", "an attribute that is no key", self.ttl)
+        if self.home is not None:
+            good = isinstance(self.home, str) and _REGION.fullmatch(self.home) is not None
+            _require(good, where, "home", "a Region such as 'eu-west-1'", self.home)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import ClassVar, TypeAlias
 
 from framework.codec import AttributeValue, Image
 from framework.errors import BadRecordError, BadValueError, DeclarationError, ReadError, shortened
-from framework.moments import UTC_FORMS, ZEROS, Unit, localizer, moment_of, zone_of
+from framework.moments import UTC_FORMS, ZEROS, Unit, epoch_of, localizer, moment_of, zone_of
 from framework.paths import getter, parse, top_level
 
 __all__ = ["AllTime", "Daily", "Hourly", "Labeller", "Monthly", "Unit", "Weekly", "Window", "Yearly"]
@@ -69,6 +69,16 @@ class Window(ABC):
             ReadError: It is none of these, or a label that this window does not have.
         """
 
+    @abstractmethod
+    def end(self, label: str) -> int | None:
+        """When a window is over, in epoch seconds: all its moments are before that; None if it never is.
+
+        An hour that a clock cuts short is over after a whole one, and a day with the second of two midnights.
+
+        Args:
+            label: The window's label, as `compile` gives it.
+        """
+
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AllTime(Window):
@@ -88,6 +98,9 @@ class AllTime(Window):
         if isinstance(moment, date) or moment == "all":
             return "all"
         raise ReadError(f"{self!r}: expected a datetime, a date or the label 'all', came {shortened(moment)}")
+
+    def end(self, label: str) -> None:
+        """See `Window.end`."""
 
     def __repr__(self) -> str:
         return "AllTime()"
@@ -173,6 +186,7 @@ class _Days(_Calendar):
     """A window of whole days of the calendar."""
 
     digits: ClassVar[int] = 0  # of a day's ISO text that are its label; 0 where the label is no part of it
+    most: ClassVar[int]  # days that it has
 
     @staticmethod
     @abstractmethod
@@ -182,6 +196,15 @@ class _Days(_Calendar):
     def _namer(self) -> _Namer:
         labels = _Labels(self._of)
         return lambda local: labels[local.date()]
+
+    def end(self, label: str) -> int:
+        """See `Window.end`."""
+        zone = zone_of(self.tz)
+        try:
+            next_one = self._start(self._of(self._start(label).date() + timedelta(days=self.most)))
+        except OverflowError:
+            return epoch_of(datetime.max, UTC) + 1
+        return max(epoch_of(next_one.replace(fold=fold), zone) for fold in (0, 1))
 
     def compile(self) -> Labeller:
         """See `Window.compile`."""
@@ -241,6 +264,10 @@ class Hourly(_Calendar):
 
         return plain if zone is UTC else name
 
+    def end(self, label: str) -> int:
+        """See `Window.end`."""
+        return epoch_of(self._start(label), zone_of(self.tz)) + 3600
+
     def _start(self, label: str) -> datetime:
         hour = datetime.fromisoformat(label[:13])
         if len(label) != 14:
@@ -253,6 +280,7 @@ class Daily(_Days):
 
     __slots__ = ()
     form = "day"
+    most = 1
     rest = ""
     digits = 10
 
@@ -266,6 +294,7 @@ class Weekly(_Days):
 
     __slots__ = ()
     form = "week"
+    most = 7
     rest = "-1"
 
     @staticmethod
@@ -279,6 +308,7 @@ class Monthly(_Days):
 
     __slots__ = ()
     form = "month"
+    most = 31
     rest = "-01"
     digits = 7
 
@@ -292,6 +322,7 @@ class Yearly(_Days):
 
     __slots__ = ()
     form = "year"
+    most = 366
     rest = "-01-01"
     digits = 4
 

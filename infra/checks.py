@@ -82,11 +82,13 @@ def _check_consumer(name: str, settings: Settings) -> None:
             f"context: consumers.{name}.batchingWindow: expected at least 1 for a batchSize above 10, as Lambda does, "
             f"came {consumer.batching_window}"
         )
-    if consumer.parallelization > 1:
+    if consumer.parallelization > 1 and consumer.delivery == "lanes":
         raise ConfigurationError(
-            f"context: consumers.{name}.parallelization: expected 1, since exactly once by lanes needs a shard's "
-            f"records one batch after the other, came {consumer.parallelization}"
+            f"context: consumers.{name}.parallelization: expected 1, or the delivery 'ledger', since exactly once by "
+            f"lanes needs a shard's records one batch after the other, came {consumer.parallelization}"
         )
+    if consumer.delivery == "ledger":
+        return
     if consumer.batching_window >= TUMBLING_SECONDS or consumer.timeout >= TUMBLING_SECONDS:
         raise ConfigurationError(
             f"context: consumers.{name}: expected a batching window and a timeout shorter than the tumbling window of "
@@ -94,8 +96,21 @@ def _check_consumer(name: str, settings: Settings) -> None:
         )
 
 
-def warn(scope: cdk.Stack, manifest: Manifest) -> None:
-    """Say at synth where a mapping lets through more than its handlers need."""
+def warn(scope: cdk.Stack, manifest: Manifest, settings: Settings) -> None:
+    """Say at synth where a mapping lets through more than its handlers need, and where its records do not count."""
     for name, consumer in manifest["consumers"].items():
         for warning in consumer["warnings"]:
             cdk.Annotations.of(scope).add_warning_v2(f"streamfold:filter:{name}", warning)
+        home, here = manifest["tables"][name]["home"], _region(settings, name)
+        if home is not None and here not in (None, home):
+            cdk.Annotations.of(scope).add_warning_v2(
+                f"streamfold:home:{name}",
+                f"{name}: its records count in its home Region {home}, so in {here} its consumer acknowledges them and "
+                "does nothing.",
+            )
+
+
+def _region(settings: Settings, table: str) -> str | None:
+    """The Region that a table is deployed in, as far as it is known at synth."""
+    arn = settings.table(table).stream_arn
+    return arn.split(":")[3] if settings.region is None and arn is not None else settings.region

@@ -20,6 +20,8 @@ from infra.tables import DeployedTable
 
 __all__ = ["Consumer"]
 
+# An hour before the stream loses a record, Lambda puts it into the bucket: after that there is nothing to put.
+_MAX_AGE_SECONDS = 23 * 3600
 _ENTRY = "framework.runtime.handler"
 
 
@@ -85,6 +87,9 @@ class Consumer(Construct):
             environment={
                 "STREAMFOLD_APP": settings.app,
                 "STREAMFOLD_TABLE": settings.physical(table),
+                "STREAMFOLD_CONTROL": control.table.table_name,
+                "STREAMFOLD_BUCKET": control.bucket.bucket_name,
+                "STREAMFOLD_DELIVERY": ours.delivery,
                 "STREAMFOLD_NAMES": json.dumps({d: p for d, p in names.items() if d != p}),
             },
         )
@@ -108,6 +113,10 @@ class Consumer(Construct):
             iam.PolicyStatement(actions=["dynamodb:ListStreams"], resources=["*"]),
             iam.PolicyStatement(actions=["s3:ListBucket"], resources=[control.bucket.bucket_arn]),
             iam.PolicyStatement(actions=["s3:PutObject"], resources=[control.bucket.arn_for_objects("*")]),
+            iam.PolicyStatement(
+                actions=[f"dynamodb:{action}" for action in ("GetItem", "PutItem", "Query")],
+                resources=[control.table.table_arn],
+            ),
             *(
                 iam.PolicyStatement(
                     actions=[f"dynamodb:{action}" for action in actions],
@@ -136,11 +145,12 @@ class Consumer(Construct):
             starting_position="TRIM_HORIZON",
             batch_size=ours.batch_size,
             maximum_batching_window_in_seconds=ours.batching_window,
-            tumbling_window_in_seconds=TUMBLING_SECONDS,
+            tumbling_window_in_seconds=TUMBLING_SECONDS if ours.delivery == "lanes" else None,
             parallelization_factor=ours.parallelization,
             function_response_types=["ReportBatchItemFailures"],
             bisect_batch_on_function_error=True,
             maximum_retry_attempts=ours.retries,
+            maximum_record_age_in_seconds=_MAX_AGE_SECONDS,
             destination_config=lambda_.CfnEventSourceMapping.DestinationConfigProperty(
                 on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(destination=control.bucket.bucket_arn)
             ),

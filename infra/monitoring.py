@@ -11,7 +11,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_sns as sns
 
-from framework.metrics import NAMESPACE
+from framework.telemetry import NAMESPACE
 from infra.consumer import Consumer
 from infra.control import METRICS_ID, Control
 from infra.settings import Settings

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from framework.errors import ConfigurationError, shortened
+from framework.ledger import DELIVERIES
 from framework.tables import NAME_RULE
 
 __all__ = ["Capacity", "ConsumerSettings", "Settings", "TableSettings", "read_settings"]
@@ -69,7 +70,8 @@ class ConsumerSettings:
     Attributes:
         batch_size: Most records of an invocation (1 to 10,000): the more, the fewer writes.
         batching_window: Seconds that Lambda waits for a full batch (0 to 300).
-        parallelization: Batches of one shard at once; more than one needs another delivery than lanes.
+        delivery: The protocol: `lanes`, or `ledger`, which costs more and takes any parallelization.
+        parallelization: Batches of one shard at once (1 to 10); more than one needs the ledger.
         memory: Megabytes (128 to 10,240); CPU comes with it.
         timeout: Seconds of an invocation (3 to 900).
         retries: Before Lambda gives a batch up (-1 for as long as the records live, up to 10,000).
@@ -78,6 +80,7 @@ class ConsumerSettings:
 
     batch_size: int = 1000
     batching_window: int = 1
+    delivery: str = "lanes"
     parallelization: int = 1
     memory: int = 512
     timeout: int = 120
@@ -214,13 +217,14 @@ _LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096
 
 def _consumer(name: str, value: Any) -> ConsumerSettings:
     where = f"consumers.{name}"
-    found = _object(where, value, set(_BOUNDS))
+    found = _object(where, value, {*_BOUNDS, "delivery"})
     checked = ConsumerSettings(
+        delivery=_choice(f"{where}.delivery", found.get("delivery", "lanes"), DELIVERIES),
         **{
             field_name: _whole(f"{where}.{key}", found[key], low, high)
             for key, (field_name, low, high) in _BOUNDS.items()
             if key in found
-        }
+        },
     )
     if checked.log_days not in _LOG_DAYS:
         raise _wrong(f"{where}.logDays", f"one of {', '.join(map(str, _LOG_DAYS))}", checked.log_days)

@@ -63,9 +63,12 @@ class StreamfoldStack(cdk.Stack):
             table: Consumer(self, f"{table}Consumer", table, manifest, settings, tables, control, code)
             for table in manifest["consumers"]
         }
-        warn(self, manifest)
+        warn(self, manifest, settings)
         # For `infra/indexes.py`, which reads it back after the deployment.
         indexes = {name: dict(deployed.indexes) for name, deployed in tables.items() if deployed.new}
         self.template_options.metadata = {"streamfold": {"stack": name, "indexes": indexes}}
+        # What the operator's commands ask for.
+        cdk.CfnOutput(self, "ControlTable", value=control.table.table_name)
+        cdk.CfnOutput(self, "FailureBucket", value=control.bucket.bucket_name)
         monitor(self, name, settings, tables, consumers, control)
         explain(self, consumers, control)

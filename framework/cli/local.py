@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,8 +48,7 @@ def source_table(app: App, named: str | None) -> str:
 
 
 def drained(local: Local) -> Drained:
-    """Deliver everything, with a progress bar and without the log lines that a function would write."""
-    logging.getLogger("streamfold").setLevel(logging.CRITICAL)
+    """Deliver everything, with a progress bar."""
     with show.progress("folding") as advance:
         return local.drain(advance)
 

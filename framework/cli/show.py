@@ -17,7 +17,7 @@ from framework.aggregation import Aggregation
 from framework.local import Drained
 from framework.reading import Aggregate
 
-__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking"]
+__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking", "table"]
 
 _MOST_NAMED = 20
 _MOST_CHARTED = 10
@@ -44,6 +44,16 @@ def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
             bar.update(task, completed=share or 0.0, records=records)
 
         yield advance
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows beneath the names of their columns, nothing left out: folded in a terminal, whole lines elsewhere."""
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    (_Console() if sys.stdout.isatty() else _Console(width=10_000)).print(grid)
 
 
 def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:

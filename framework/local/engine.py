@@ -12,14 +12,15 @@ from types import TracebackType
 from typing import Any
 
 from framework.app import App
+from framework.consumer import Consumer
 from framework.decode import table_of
 from framework.errors import ConfigurationError, EventError, shortened
+from framework.live import LiveShard, live_shards
 from framework.local.bridge import Memory
 from framework.local.capacity import Meter
-from framework.local.poller import LiveShard, Poller, Response, Shard, live_shards
+from framework.local.poller import Poller, Response, Shard
 from framework.local.provision import create_table_request
 from framework.local.sources import FileSource
-from framework.runtime import Consumer
 from framework.tables import Table
 
 __all__ = ["Drained", "Local", "OnProgress"]
@@ -43,6 +44,7 @@ class Drained:
         wcu: Write units of those requests by AWS's rules, index writes included.
         duplicates: Contributions that had been counted before.
         refused_take_backs: Take-backs without an aggregate to take from.
+        late: Records that were ignored for coming after their aggregate's retention.
         bad: The records that could not be counted: handler, key, sequence number and reason of each.
     """
 
@@ -53,6 +55,7 @@ class Drained:
     wcu: int = 0
     duplicates: int = 0
     refused_take_backs: int = 0
+    late: int = 0
     bad: tuple[dict[str, str], ...] = ()
 
 
@@ -203,7 +206,9 @@ class Local:
             return Poller(table, shard, consumers[table], batch_size=self._batch_size, now=lambda: self.now())
 
         def shards(table: str) -> list[LiveShard]:
-            return live_shards(streams, client.describe_table(TableName=table)["Table"]["LatestStreamArn"])
+            arn = client.describe_table(TableName=table)["Table"]["LatestStreamArn"]
+            # A global table's home is here: on one machine there is no replica.
+            return live_shards(streams, arn, self._app.sourced_from(table)[0].source.home)
 
         return _Running(
             client=client,
@@ -250,7 +255,7 @@ class _Tally:
     """Sums of what the responses say."""
 
     def __init__(self) -> None:
-        self.sums = dict.fromkeys(("records", "updates", "duplicates", "refusedTakeBacks"), 0)
+        self.sums = dict.fromkeys(("records", "updates", "duplicates", "refusedTakeBacks", "lateRecords"), 0)
         self._invocations = 0
         self._bad: list[dict[str, str]] = []
 
@@ -270,6 +275,7 @@ class _Tally:
             wcu=wcu,
             duplicates=self.sums["duplicates"],
             refused_take_backs=self.sums["refusedTakeBacks"],
+            late=self.sums["lateRecords"],
             bad=tuple(self._bad),
         )
 

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from framework.codec import to_event
 from framework.decode import Record
 from framework.errors import DeliveryError, shortened
 
-__all__ = ["LiveShard", "Poller", "Response", "Shard", "live_shards"]
+__all__ = ["Poller", "Response", "Shard"]
 
 Response = Mapping[str, Any]
 
@@ -27,7 +26,6 @@ RETRIES = 5
 WINDOW_SECONDS = 900
 # Lambda quotas: the payload of an invocation.
 _MOST_BYTES = 6 * 1024 * 1024
-_PAGE = 1000  # the most that GetRecords gives (DynamoDB Streams API reference)
 
 
 class Shard(Protocol):
@@ -43,75 +41,6 @@ class Shard(Protocol):
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """The records above a sequence number, as Lambda sends them, in order and as far as there are any."""
-
-
-class LiveShard:
-    """A shard of a table's stream.
-
-    Args:
-        client: A boto3 DynamoDB Streams client.
-        stream_arn: The stream.
-        shard_id: The shard.
-    """
-
-    def __init__(self, client: Any, stream_arn: str, shard_id: str) -> None:
-        self._client = client
-        self.stream_arn = stream_arn
-        self.shard_id = shard_id
-
-    def records(self, after: int = 0) -> Iterator[Record]:
-        """The records above a sequence number, a page at a time, until a page is empty."""
-        place: dict[str, str] = {"ShardIteratorType": "TRIM_HORIZON"}
-        if after:
-            place = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": str(after)}
-        first = self._client.get_shard_iterator(StreamArn=self.stream_arn, ShardId=self.shard_id, **place)
-        iterator = first["ShardIterator"]
-        while iterator:
-            page = self._client.get_records(ShardIterator=iterator, Limit=_PAGE)
-            if not page["Records"]:
-                return
-            for record in page["Records"]:
-                yield _as_lambda_sends(record, self.stream_arn)
-            iterator = page.get("NextShardIterator")
-
-
-def live_shards(client: Any, stream_arn: str) -> list[LiveShard]:
-    """The shards of a stream.
-
-    Args:
-        client: A boto3 DynamoDB Streams client.
-        stream_arn: The stream.
-    """
-    found: list[LiveShard] = []
-    place: dict[str, str] = {}
-    while True:
-        page = client.describe_stream(StreamArn=stream_arn, **place)["StreamDescription"]
-        found.extend(LiveShard(client, stream_arn, shard["ShardId"]) for shard in page["Shards"])
-        if "LastEvaluatedShardId" not in page:
-            return found
-        place = {"ExclusiveStartShardId": page["LastEvaluatedShardId"]}
-
-
-def _as_lambda_sends(record: Mapping[str, Any], stream_arn: str) -> Record:
-    """A record of GetRecords as an event has it: epoch seconds, binary as text, names in Lambda's case."""
-    change = dict(record["dynamodb"])
-    if "ApproximateCreationDateTime" in change:
-        change["ApproximateCreationDateTime"] = int(change["ApproximateCreationDateTime"].timestamp())
-    for image in ("Keys", "NewImage", "OldImage"):
-        if image in change:
-            change[image] = to_event(change[image])
-    sent: Record = {
-        "eventID": record["eventID"],
-        "eventName": record["eventName"],
-        "eventVersion": record["eventVersion"],
-        "eventSource": record["eventSource"],
-        "awsRegion": record["awsRegion"],
-        "dynamodb": change,
-        "eventSourceARN": stream_arn,
-    }
-    if (identity := record.get("userIdentity")) is not None:
-        sent["userIdentity"] = {"type": identity["Type"], "principalId": identity["PrincipalId"]}
-    return sent
 
 
 class Poller:

@@ -57,7 +57,8 @@ class FileSource:
         self._digest = hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
         label = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', name)[:64]}-{self._digest[:8]}"
         self.shard_id = f"shardId-{0:020d}-{self._digest[:8]}"
-        self.stream_arn = f"arn:aws:dynamodb:us-east-1:000000000000:table/{table.name}/stream/{label}"
+        region = table.home or "us-east-1"
+        self.stream_arn = f"arn:aws:dynamodb:{region}:000000000000:table/{table.name}/stream/{label}"
         self._file: io.BufferedReader | None = None
         self._size = 0
         self._progress = 0.0
@@ -172,7 +173,7 @@ class FileSource:
             "eventName": name,
             "eventVersion": "1.1",
             "eventSource": _SOURCE,
-            "awsRegion": "us-east-1",
+            "awsRegion": self.stream_arn.split(":")[3],
             "dynamodb": change,
             "eventSourceARN": self.stream_arn,
         }

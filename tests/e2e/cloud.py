@@ -23,8 +23,9 @@ import boto3
 from botocore.config import Config
 
 from framework.decode import Record
+from framework.live import LiveShard, live_shards
 from framework.local.filtering import passes
-from framework.local.poller import LiveShard, Poller, Response, live_shards
+from framework.local.poller import Poller, Response
 from tests.e2e.emulator import ROOT, fetched
 from tests.infra.runtime_api import Function
 

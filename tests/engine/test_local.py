@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,12 @@ from framework import (
     Table,
 )
 from framework.codec import encode_item
+from framework.consumer import Consumer
 from framework.decode import is_expiry
+from framework.live import live_shards
 from framework.local import Drained, Local, engine
-from framework.local.poller import Poller, live_shards
+from framework.local.poller import Poller
 from framework.local.provision import create_table_request
-from framework.runtime import Consumer
 from handlers.app import app as music_app
 from handlers.music_library import MonthlyDownloads
 
@@ -241,6 +243,35 @@ def test_several_aggregations_of_one_table_and_of_the_table_behind_it() -> None:
         assert values(Keys, "jazz", "all", client) == {"Items": 1}
         best = DailyPlays.top("2018-01-16", client=client)
         assert [(found.group, found["Plays"]) for found in best] == [("jazz", 2)]
+
+
+def test_a_global_tables_home_is_on_this_machine(tmp_path: Path) -> None:
+    home = Table("Plays", pk="id", home="eu-west-1")
+    here = type("Here", (DailyPlays,), {"name": "here", "source": home})
+    image = {"id": {"S": "1"}, "genre": {"S": "jazz"}, "at": {"S": "2018-01-31"}, "seconds": {"N": "3"}}
+    (tmp_path / "plays.jsonl").write_text(json.dumps(image))
+    for files in ({}, {"Plays": tmp_path / "plays.jsonl"}):
+        with Local(App("global", [here]), files=files) as local:
+            if not files:
+                local.client.put_item(TableName="Plays", Item=image)
+            assert local.drain().updates == 1
+
+
+def test_a_drain_says_how_many_records_were_late() -> None:
+    fields = {
+        "name": "kept",
+        "target": Table("Kept", pk="key", ttl="expires"),
+        "retention": timedelta(days=1),
+        "index": None,
+    }
+    with Local(App("kept", [type("Kept", (DailyPlays,), fields)])) as local:
+        for number, at in enumerate(["2018-01-31", "2018-02-01", "9999-01-01"]):
+            image = {"id": {"S": str(number)}, "genre": {"S": "jazz"}, "at": {"S": at}, "seconds": {"N": "3"}}
+            local.client.put_item(TableName="Plays", Item=image)
+        done = local.drain()
+        assert (done.late, done.updates, done.bad) == (2, 1, ())
+        (item,) = local.client.scan(TableName="Kept")["Items"]
+        assert item["expires"] == {"N": "253370937600"}
 
 
 def test_a_take_back_does_not_bring_an_aggregate_back(music: Local) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from framework import Aggregation, AllTime, App, Count, Index, Max, Min, Sum, Table
 from framework.codec import decode_item
-from framework.deliver import Delivery
+from framework.deliver import Delivery, Terms
 from framework.lanes import MARK
 from framework.local.memory import MemoryDynamoDB
 from framework.local.moto_quirks import Moto
@@ -333,7 +333,9 @@ def test_both_engines_answer_any_sequence_of_requests_alike(moto: Moto, steps: l
         for first, second in steps:
             if isinstance(first, Update):
                 # The write that the plan asks for, and all that follows when it is refused.
-                (settled,) = Delivery(both, connections=1, now=lambda now=second: now).deliver([first], inf)
+                (settled,) = Delivery(both, connections=1, now=lambda now=second: now).deliver(
+                    [first], Terms(deadline=inf)
+                )
                 assert settled.error == ""
             else:
                 with suppress(ClientError):

@@ -130,6 +130,9 @@ _long = {
 }
 APPS["long names"] = App("one", [type("Likes", (Stays,), _long)])
 APPS["table __proto__"] = App("one", [type("Likes", (Stays,), {"target": Table("__proto__", pk="page", sk="at")})])
+APPS["global"] = App(
+    "one", [type("Likes", (Stays,), {"source": Table("Likes", pk="page", home="eu-west-1"), "target": None})]
+)
 # Orders is there already; Visits and Totals are made.
 SHOP: dict[str, Any] = {"tables": {"Orders": {"name": "shop-orders", "streamArn": ORDERS_STREAM}}}
 
@@ -183,6 +186,11 @@ class Deployed:
             if resource["Properties"]["Environment"]["Variables"]["STREAMFOLD_TABLE"] == table
         )
         return logical
+
+    @property
+    def control(self) -> str:
+        """The logical id of the control table: the one with the key `pk`."""
+        return self.id_of("DynamoDB::Table", KeySchema=keys("pk", "sk"))
 
     def arn(self, table: str) -> Any:
         """A table's ARN, as a template has it."""

@@ -56,7 +56,15 @@ def test_a_function_runs_the_bundle_on_arm_with_its_own_log(
         "Architectures": ["arm64"],
         "Code": {"ZipFile": "x"},
         "Description": f"Streamfold: {handlers}",
-        "Environment": {"Variables": {"STREAMFOLD_APP": "handlers.app:app", **variables}},
+        "Environment": {
+            "Variables": {
+                "STREAMFOLD_APP": "handlers.app:app",
+                "STREAMFOLD_BUCKET": {"Ref": deployed.id_of("S3::Bucket")},
+                "STREAMFOLD_CONTROL": {"Ref": deployed.control},
+                "STREAMFOLD_DELIVERY": "lanes",
+                **variables,
+            }
+        },
         "Handler": "framework.runtime.handler",
         "LoggingConfig": {"LogFormat": "JSON", "LogGroup": {"Ref": log}},
         "MemorySize": 512,
@@ -148,11 +156,21 @@ def test_a_mapping_has_every_setting_and_the_handlers_filters(
         "FunctionName": {"Fn::GetAtt": [function, "Arn"]},
         "FunctionResponseTypes": ["ReportBatchItemFailures"],
         "MaximumBatchingWindowInSeconds": 1,
+        "MaximumRecordAgeInSeconds": 82_800,
         "MaximumRetryAttempts": -1,
         "ParallelizationFactor": 1,
         "StartingPosition": "TRIM_HORIZON",
         "TumblingWindowInSeconds": 900,
     }
+
+
+def test_a_consumer_by_the_ledger_reads_several_batches_at_once_and_without_a_window() -> None:
+    found = music(consumers={"MusicLibrary": {"delivery": "ledger", "parallelization": 4}})
+    mapping = found.properties("Lambda::EventSourceMapping")
+    assert mapping["ParallelizationFactor"] == 4
+    assert "TumblingWindowInSeconds" not in mapping
+    function = found.properties("Lambda::Function")
+    assert function["Environment"]["Variables"]["STREAMFOLD_DELIVERY"] == "ledger"
 
 
 def test_function_mapping_and_log_take_what_the_context_says() -> None:
@@ -186,3 +204,23 @@ def test_a_filter_that_cannot_say_everything_is_a_warning_at_synth() -> None:
     (warning,) = shop().warnings()
     assert warning.startswith("sales: no pattern can express amount > 0, so the filter asks for any N.")
     assert music().warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("context", "warns"),
+    [
+        ({}, False),
+        ({"region": "eu-west-1"}, False),
+        ({"region": "eu-central-1"}, True),
+        ({"tables": {"Likes": {"streamArn": ORDERS_STREAM.replace("shop-orders", "Likes")}}}, True),
+    ],
+)
+def test_a_consumer_that_is_not_in_the_home_region_of_its_table_is_a_warning_at_synth(
+    context: dict[str, Any], warns: bool
+) -> None:
+    expected = (
+        "Likes: its records count in its home Region eu-west-1, so in eu-central-1 its consumer acknowledges them and "
+        "does nothing."
+    )
+    found = [warning.partition(" [ack")[0] for warning in deploy("global", **context).warnings()]
+    assert found == [expected] * warns

@@ -55,6 +55,7 @@ def test_a_function_may_do_what_its_handlers_need_and_nothing_else(
         (["dynamodb:ListStreams"], "*"),
         (["s3:ListBucket"], bucket),
         (["s3:PutObject"], {"Fn::Join": ["", [bucket, "/*"]]}),
+        (["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"], {"Fn::GetAtt": [found.control, "Arn"]}),
         *((actions, found.arn(table)) for table, actions in writes.items()),
     ]
     assert sorted(statements(found, read), key=str) == sorted(expected, key=str)

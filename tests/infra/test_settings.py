@@ -120,11 +120,12 @@ def of_consumer(**consumer: Any) -> dict[str, Any]:
         (of_table(write={"least": 5, "most": 4}), "tables.Music.write.most: expected a whole number from 5 to 40,000, came 4"),
         ({"consumers": []}, None),
         ({"consumers": {"Music": []}}, "consumers.Music: expected an object, came []"),
-        (of_consumer(batch=5), "consumers.Music: expected keys among batchSize, batchingWindow, logDays, memory, parallelization, retries, timeout, came ['batch']"),
+        (of_consumer(batch=5), "consumers.Music: expected keys among batchSize, batchingWindow, delivery, logDays, memory, parallelization, retries, timeout, came ['batch']"),
         (of_consumer(batchSize=0), "consumers.Music.batchSize: expected a whole number from 1 to 10,000, came 0"),
         (of_consumer(batchSize=10_001), "consumers.Music.batchSize: expected a whole number from 1 to 10,000, came 10001"),
         (of_consumer(batchSize=True), "consumers.Music.batchSize: expected a whole number from 1 to 10,000, came True"),
         (of_consumer(batchingWindow=301), "consumers.Music.batchingWindow: expected a whole number from 0 to 300, came 301"),
+        (of_consumer(delivery="queue"), "consumers.Music.delivery: expected lanes or ledger, came 'queue'"),
         (of_consumer(parallelization=11), "consumers.Music.parallelization: expected a whole number from 1 to 10, came 11"),
         (of_consumer(memory=64), "consumers.Music.memory: expected a whole number from 128 to 10,240, came 64"),
         (of_consumer(timeout=2.5), "consumers.Music.timeout: expected a whole number from 3 to 900, came 2.5"),
@@ -190,7 +191,7 @@ def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message:
         (
             "music",
             {"consumers": {"MusicLibrary": {"parallelization": 2}}},
-            "consumers.MusicLibrary.parallelization: expected 1, since exactly once by lanes needs a shard's records one batch after the other, came 2",
+            "consumers.MusicLibrary.parallelization: expected 1, or the delivery 'ledger', since exactly once by lanes needs a shard's records one batch after the other, came 2",
         ),
         (
             "music",

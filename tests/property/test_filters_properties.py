@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from framework import Aggregation, AllTime, Count, DeclarationError, Sum, Table, attr
+from framework import Aggregation, AllTime, Count, Daily, DeclarationError, Sum, Table, attr
 from framework.codec import encode_item, to_event
 from framework.conditions import Condition
 from framework.declaration import Declaration
@@ -21,7 +22,9 @@ from framework.lanes import MARK
 from framework.local.filtering import matches, passes
 from tests.unit.stream import EXPIRY, record
 
-source = Table("Events", pk="a", sk="b")
+kept = {"target": Table("Kept", pk="key", ttl="expires"), "window": Daily("c"), "retention": timedelta(days=1)}
+retentions: list[dict[str, Any]] = [{}, {}, kept, {**kept, "late": "set-aside"}]
+sources = [Table("Events", pk="a", sk="b"), Table("Events", pk="a", sk="b", ttl="c", home="us-east-1")]
 
 # Few names and values, so that they meet; names that the filter language cannot have, and the mark as an attribute.
 NAMES = ["a", "b", "c", r"x\.y", "$or", MARK]
@@ -93,13 +96,22 @@ textual = st.recursive(
 )
 
 
-def declare(number: int, where: Condition | None, group: Any, changes: str, on_expiry: str) -> Declaration:
+def declare(
+    number: int,
+    where: Condition | None,
+    group: Any,
+    changes: str,
+    on_expiry: str,
+    source: Table,
+    retained: dict[str, Any],
+) -> Declaration:
     fields = {
         "name": f"a{number}",
         "source": source,
         "where": where,
         "group_by": group,
         "window": AllTime(),
+        **retained,
         "changes": changes,
         "on_expiry": on_expiry,
         "Items": Count(),
@@ -114,6 +126,8 @@ def declared(where: st.SearchStrategy[Condition | None]) -> st.SearchStrategy[li
         st.sampled_from(["a", "m.a", ("a", "b"), staticmethod(lambda item: item.get("c"))]),
         st.sampled_from(["all", "all", "inserts"]),
         st.sampled_from(["keep", "retract"]),
+        st.sampled_from(sources),
+        st.sampled_from(retentions),
     )
     return st.lists(some, min_size=1, max_size=4).map(
         lambda fields: [declare(number, *each) for number, each in enumerate(fields)]
@@ -121,12 +135,14 @@ def declared(where: st.SearchStrategy[Condition | None]) -> st.SearchStrategy[li
 
 
 def records(history: list[dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
-    """What the stream says about an item with this history; every second delete is one by its time to live."""
+    """What the stream says about an item with this history; every second delete names the item's time to live."""
     images = [None if item is None else to_event(encode_item(item)) for item in history]
     for number, (old, new) in enumerate(pairwise(images)):
         if old != new:
             expired = new is None and number % 2 == 0
-            yield record(number, old=old, new=new, **({"userIdentity": EXPIRY} if expired else {}))
+            found = record(number, old=old, new=new, **({"userIdentity": EXPIRY} if expired else {}))
+            found["dynamodb"]["ApproximateCreationDateTime"] = 10**9 + number
+            yield found
 
 
 def concerns(declaration: Declaration, change: dict[str, Any]) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from framework.consumer import Consumer
 from framework.demo import flights
 from framework.lanes import owner
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.local.sources import FileSource
-from framework.runtime import Consumer
 
 BATCH = 9000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from framework import deliver, runtime
+from framework import consumer, deliver
 from framework.local.memory import MemoryDynamoDB
 from framework.plan import Update, request
 from tests.property.test_exactly_once import run, tables
@@ -62,11 +62,11 @@ def with_the_first_record_as_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_the_highest_failure_reported(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(runtime, "min", max, raising=False)
+    patch.setattr(consumer, "min", max, raising=False)
 
 
 def with_one_lane_for_all_shards(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(runtime, "lane_attribute", lambda name, arn, shard: "sf~onelane")
+    patch.setattr(consumer, "lane_attribute", lambda name, arn, shard: "sf~onelane")
 
 
 def test_the_protocol_survives() -> None:

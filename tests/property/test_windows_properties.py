@@ -254,3 +254,19 @@ def test_text_that_is_almost_a_time_has_a_label_only_if_another_strict_reader_re
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     assert found == by_hand(Daily("t"), (moment - in_utc(0)) // timedelta(seconds=1))
+
+
+# Days of the longest window of a kind, with what a clock may be put back by.
+LONGEST = {Hourly: 2, Daily: 2, Weekly: 8, Monthly: 32, Yearly: 367}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(place=around_turns() | st.tuples(st.sampled_from(ZONES), st.integers(FIRST // 2, LAST // 2)))
+def test_a_window_is_over_when_none_of_its_moments_is_to_come_and_soon_then(kind: Any, place: tuple[str, int]) -> None:
+    zone, second = place
+    window = kind("t", tz=zone)
+    name = label(window, {"N": str(second)})
+    end = window.end(name)
+    assert second < end <= second + LONGEST[kind] * DAY
+    for later in (end, end + 1, end + 1800, end + 3600, end + DAY):
+        assert label(window, {"N": str(later)}) > name

@@ -28,7 +28,7 @@ from framework import (
     Table,
     attr,
 )
-from framework.runtime import Consumer
+from framework.consumer import Consumer
 
 events = Table("Events", pk="id", sk="SK", ttl="expires")
 totals = Table("Totals", pk="key")
@@ -287,7 +287,7 @@ class Pollers:
     def __post_init__(self) -> None:
         faulty = FaultyClient(self.client, self.faults, self.stale_poller)
         self.consumer = Consumer(app, "Events", faulty, connections=1)
-        self.consumer._delivery._sleep = lambda seconds: None
+        self.consumer._writer._sleep = lambda seconds: None
 
     def choose(self, count: int) -> int:
         return next(self.choices, 0) % count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +32,7 @@ from framework import (
 from framework.app import load_app
 
 music = Table("MusicLibrary", pk="songID", sk="SK")
+expiring = Table("Totals", pk="key", ttl="expires")
 
 
 def declare(**fields: Any) -> type[Aggregation]:
@@ -88,6 +90,16 @@ def declare(**fields: Any) -> type[Aggregation]:
         ({"partitions": 2.0}, "Downloads.partitions: .* came 2.0"),
         ({"on_expiry": "drop"}, "Downloads.on_expiry: expected 'keep' or 'retract', came 'drop'"),
         ({"changes": "edits"}, "Downloads.changes: expected 'all' or 'inserts', came 'edits'"),
+        ({"retention": 30}, "Downloads.retention: expected a timedelta or None, came 30"),
+        ({"retention": timedelta(0), "target": expiring}, r"Downloads.retention: expected a positive timedelta of whole seconds, came datetime.timedelta\(0\)"),
+        ({"retention": timedelta(days=-1), "target": expiring}, "Downloads.retention: expected a positive timedelta"),
+        ({"retention": timedelta(seconds=1.5), "target": expiring}, "Downloads.retention: expected a positive timedelta of whole seconds"),
+        ({"retention": timedelta(days=30)}, r"Downloads.retention: expected a target with a ttl to keep it in, came Table\("),
+        ({"retention": timedelta(days=30), "target": expiring, "window": AllTime()}, "Downloads.retention: expected None for a window that never ends, came datetime.timedelta"),
+        ({"late": "drop", "retention": timedelta(days=30), "target": expiring}, "Downloads.late: expected 'ignore' or 'set-aside', came 'drop'"),
+        ({"late": "set-aside"}, "Downloads.late: expected 'ignore' where no retention is declared, came 'set-aside'"),
+        ({"retention": timedelta(days=30), "target": expiring, "expires": Count()}, "Downloads.expires: expected an attribute that is not the target's time to live already"),
+        ({"retention": timedelta(days=30), "target": expiring, "index": Index("ByMonth", pk="expires", sk="DownloadCount")}, "Downloads.index: expected an attribute that is not the target's time to live already"),
         ({"sk_prefix": 5}, "Downloads.sk_prefix: expected text of at most 900 bytes, came 5"),
         ({"Most": Max("x")}, "Downloads.Most: expected changes = 'inserts' beside Min and Max, since an extreme cannot be taken back, came 'all'"),
         ({"Least": Min("x")}, "Downloads.Least: expected changes = 'inserts'"),
@@ -113,6 +125,9 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: Table("Music", pk="p", sk="p"), "sk: expected another attribute than the partition key, came 'p'"),
         (lambda: Table("Music", pk="p", pk_type="X"), "pk_type: expected 'S', 'N' or 'B', came 'X'"),  # type: ignore[arg-type]
         (lambda: Table("Music", pk="p", ttl="p"), "ttl: expected an attribute that is no key, came 'p'"),
+        (lambda: Table("Music", pk="p", home="Ireland"), r"Table\('Music'\): home: expected a Region such as 'eu-west-1', came 'Ireland'"),
+        (lambda: Table("Music", pk="p", home="eu-west-1a"), "home: expected a Region such as 'eu-west-1', came 'eu-west-1a'"),
+        (lambda: Table("Music", pk="p", home=5), "home: expected a Region .* came 5"),  # type: ignore[arg-type]
         (lambda: Index("I", pk="Month", sk="Count"), r"Index\('I'\): name: expected 3 to 255"),
         (lambda: Index("ByMonth", pk="Month", sk="Month"), "sk: expected another attribute"),
         (lambda: Sum(5), "Sum: of: expected an attribute name, came 5"),  # type: ignore[arg-type]
@@ -124,6 +139,17 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
 def test_a_wrong_value_says_where_expected_and_given(make: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         make()
+
+
+def test_an_aggregates_time_is_its_windows_end_and_the_retention() -> None:
+    retained = declare(target=expiring, retention=timedelta(days=30, seconds=1))._declaration
+    assert retained.expiry("2018-01") == 1_517_443_200 + 30 * 86_400 + 1
+    assert declare(target=expiring)._declaration.expiry("2018-01") is None
+
+
+@pytest.mark.parametrize("home", ["eu-west-1", "us-gov-east-1", "ap-southeast-4", "eusc-de-east-1"])
+def test_a_home_is_a_region(home: str) -> None:
+    assert Table("Music", pk="p", home=home).home == home
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from framework import Aggregation, AllTime, App, ConfigurationError, Count, Daily, Index, Sum, Table, attr
 from framework.app import load_app
 from framework.manifest import manifest
-from framework.metrics import emit
 from handlers.app import app as music
 from handlers.music_library import MonthlyDownloads
 
-orders = Table("Orders", pk="id", pk_type="N", ttl="expires")
+orders = Table("Orders", pk="id", pk_type="N", ttl="expires", home="eu-west-1")
 totals = Table("Totals", pk="key", sk="label")
 
 
@@ -64,6 +62,7 @@ def test_tables_have_their_keys_streams_and_indexes() -> None:
         "pk": {"name": "id", "type": "N"},
         "sk": None,
         "ttl": "expires",
+        "home": "eu-west-1",
         "stream": True,
         "indexes": {},
     }
@@ -71,6 +70,7 @@ def test_tables_have_their_keys_streams_and_indexes() -> None:
         "pk": {"name": "key", "type": "S"},
         "sk": {"name": "label", "type": "S"},
         "ttl": None,
+        "home": None,
         "stream": True,
         "indexes": {
             "ByDay": {
@@ -109,27 +109,3 @@ def test_names_that_are_no_json_object_are_refused(text: str, monkeypatch: pytes
     monkeypatch.setenv("STREAMFOLD_NAMES", text)
     with pytest.raises(ConfigurationError, match="STREAMFOLD_NAMES: expected a JSON object of table names, came"):
         load_app("handlers.app:app")
-
-
-@pytest.mark.parametrize(
-    ("account", "expected"),
-    [
-        ({"badRecords": 0, "refusedTakeBacks": 0, "error": ""}, None),
-        ({"badRecords": 3, "refusedTakeBacks": 0, "error": ""}, {"BadRecords": [3], "RefusedTakeBacks": [0], "NotDone": [0]}),
-        ({"badRecords": 0, "refusedTakeBacks": 2, "error": "slow"}, {"BadRecords": [0], "RefusedTakeBacks": [2], "NotDone": [1]}),
-    ],
-)  # fmt: skip
-def test_what_went_wrong_is_measured_in_the_log_and_nothing_else_is(
-    account: dict[str, Any], expected: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    emit(account, "consumer")
-    out = capsys.readouterr().out
-    if expected is None:
-        assert out == ""
-        return
-    found = json.loads(out)
-    assert found["Function"] == "consumer"
-    assert {name: found[name] for name in expected} == expected
-    (metrics,) = found["_aws"]["CloudWatchMetrics"]
-    assert metrics["Namespace"] == "Streamfold"
-    assert metrics["Dimensions"] == [["Function"]]

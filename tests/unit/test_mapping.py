@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from framework.consumer import Consumer
 from framework.errors import ConfigurationError
 from framework.local.clock import Clock
 from framework.local.mapping import FunctionError, InvocationRecord, Mapping, Settings, Throttled, TimedOut
@@ -20,7 +21,6 @@ from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.local.streams import Entry, Shard, Stream
 from framework.manifest import manifest
-from framework.runtime import Consumer
 from handlers.app import app
 from tests.unit.stream import ARN
 

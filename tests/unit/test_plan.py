@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal as D
 from typing import Any
 
 import pytest
 
-from framework import Aggregation, AllTime, BadValueError, Count, Max, Min, Sum, Table
+from framework import Aggregation, AllTime, BadValueError, Count, Max, Min, Monthly, Sum, Table
 from framework.fold import Folded
 from framework.lanes import MARK, watermark
 from framework.plan import Update, drop_absorbed, drop_take_backs, forget, plan, request
@@ -29,6 +30,18 @@ class Extremes(Aggregation):
     Total = Sum("n")
     Least = Min("n")
     Most = Max("n")
+
+
+class Retained(Aggregation):
+    """Kept for a day."""
+
+    name = "retained"
+    source = Table("Things", pk="id")
+    target = Table("Totals", pk="key", ttl="expires")
+    group_by = "kind"
+    window = Monthly("at")
+    retention = timedelta(days=1)
+    Things = Count()
 
 
 class Spread(Aggregation):
@@ -101,6 +114,16 @@ def test_an_update_that_begins_with_a_take_back_needs_the_item(
     condition = request(update(*contributions, exists=exists), HOUR)["ConditionExpression"]
     assert ("attribute_not_exists(#n2) OR #n0 = :v0" in condition) is not guarded
     assert "#n0 = :v0)" in condition
+
+
+def test_every_write_sets_the_time_to_live_where_a_retention_is_declared() -> None:
+    for values in (ADD, TAKE):
+        found = request(update((1, values is ADD, values), declaration=Retained._declaration), HOUR)
+        (place,) = (name for name, attribute in found["ExpressionAttributeNames"].items() if attribute == "expires")
+        value = found["UpdateExpression"].partition(f"{place} = ")[2].split()[0].rstrip(",")
+        # the end of January and a day
+        assert found["ExpressionAttributeValues"][value] == {"N": "1517529600"}
+        assert place not in found["ConditionExpression"]
 
 
 def test_a_batch_that_nets_to_nothing_is_still_written_for_its_watermark() -> None:

@@ -450,6 +450,57 @@ def test_a_wrong_declaration_is_refused_when_it_is_made(kind: Any, arguments: An
         kind(*arguments, **options)
 
 
+@pytest.mark.parametrize(
+    ("window", "name", "end"),
+    [
+        (Hourly("t"), "2018-01-31T23", "2018-02-01T00:00:00Z"),
+        (Hourly("t", tz="Asia/Kathmandu"), "2018-01-31T23", "2018-01-31T18:15:00Z"),
+        # the hour that comes twice, and the one behind the one that is skipped
+        (Hourly("t", tz=BERLIN), "2018-10-28T02", "2018-10-28T01:00:00Z"),
+        (Hourly("t", tz=BERLIN), "2018-10-28T02B", "2018-10-28T02:00:00Z"),
+        (Hourly("t", tz=BERLIN), "2018-10-28T03", "2018-10-28T03:00:00Z"),
+        (Hourly("t", tz=BERLIN), "2018-03-25T01", "2018-03-25T01:00:00Z"),
+        # cut short by half an hour
+        (Hourly("t", tz="Australia/Lord_Howe"), "2018-10-07T02", "2018-10-06T16:30:00Z"),
+        (Daily("t"), "2018-12-31", "2019-01-01T00:00:00Z"),
+        (Daily("t", unit="ms"), "2018-12-31", "2019-01-01T00:00:00Z"),
+        # of 23 and of 25 hours
+        (Daily("t", tz=BERLIN), "2018-03-25", "2018-03-25T22:00:00Z"),
+        (Daily("t", tz=BERLIN), "2018-10-28", "2018-10-28T23:00:00Z"),
+        # midnight comes twice; midnight is skipped; a whole day is
+        (Daily("t", tz="America/Havana"), "2018-11-03", "2018-11-04T05:00:00Z"),
+        (Daily("t", tz="America/Havana"), "2018-03-10", "2018-03-11T05:00:00Z"),
+        (Daily("t", tz="Pacific/Apia"), "2011-12-29", "2011-12-30T10:00:00Z"),
+        (Weekly("t"), "2018-W52", "2018-12-31T00:00:00Z"),
+        (Weekly("t"), "2020-W53", "2021-01-04T00:00:00Z"),
+        (Weekly("t", tz=BERLIN), "2018-W43", "2018-10-28T23:00:00Z"),
+        (Monthly("t"), "2018-01", "2018-02-01T00:00:00Z"),
+        (Monthly("t"), "2018-02", "2018-03-01T00:00:00Z"),
+        (Monthly("t"), "2020-02", "2020-03-01T00:00:00Z"),
+        (Monthly("t"), "2018-12", "2019-01-01T00:00:00Z"),
+        (Monthly("t", tz=BERLIN), "2018-03", "2018-03-31T22:00:00Z"),
+        (Yearly("t"), "2019", "2020-01-01T00:00:00Z"),
+        (Yearly("t"), "2020", "2021-01-01T00:00:00Z"),
+        (Yearly("t", tz="America/New_York"), "2018", "2019-01-01T05:00:00Z"),
+        (Yearly("t"), "0001", "0002-01-01T00:00:00Z"),
+    ],
+)
+def test_a_window_ends_where_the_next_one_begins_by_its_clock(window: Window, name: str, end: str) -> None:
+    assert window.end(name) == (datetime.fromisoformat(end) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+
+
+@pytest.mark.parametrize(
+    "window", [Hourly("t"), Daily("t"), Weekly("t"), Monthly("t"), Yearly("t"), Daily("t", tz="Pacific/Apia")]
+)
+def test_the_last_window_of_the_calendar_ends_with_it(window: Window) -> None:
+    end = window.end(window.label(date(9999, 12, 31) if window.form != "hour" else datetime(9999, 12, 31, 23)))
+    assert end == 253_402_300_800
+
+
+def test_all_time_never_ends() -> None:
+    assert AllTime().end("all") is None
+
+
 def test_windows_are_values() -> None:
     assert Monthly("t") == Monthly("t", tz="UTC", unit="s") != Daily("t")
     assert Monthly("t") != Monthly("t", tz=BERLIN)

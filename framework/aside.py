@@ -1,0 +1,118 @@
+"""Set aside: what cannot be counted becomes entries of the quarantine, and what is there is left out of the count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from framework.control import Control, EntryJob
+from framework.declaration import Declaration
+from framework.decode import Batch, by_number, explain, is_sequence_number, key_text
+from framework.deliver import Outcome, Rejection, Terms
+from framework.errors import BadRecordError, BadValueError
+from framework.fold import IMAGES, BadRecord, Fold, Folded, compile_half, fold_around
+from framework.quarantine import Entry, lane_prefix
+
+__all__ = ["Aside"]
+
+
+class Aside:
+    """What a consumer sets aside.
+
+    Args:
+        declarations: The consumer's aggregations.
+        control: Keeps it; None if nobody does.
+        now: The time in epoch seconds.
+    """
+
+    def __init__(self, declarations: Iterable[Declaration], control: Control | None, now: Callable[[], float]) -> None:
+        self._declarations = {declaration.name: declaration for declaration in declarations}
+        self._halves = {name: compile_half(declaration) for name, declaration in self._declarations.items()}
+        self._control = control
+        self._now = now
+
+    def around(self, batch: Batch, started: Sequence[tuple[Folded, Fold]]) -> list[Fold]:
+        """The folds of a batch, which leave out what is in quarantine, settled or not."""
+        if self._control is None or not batch.records:
+            return [fold for _, fold in started]
+        try:
+            first = batch.records[0]["dynamodb"]["SequenceNumber"]
+        except (KeyError, TypeError):
+            explain(batch.records)
+        if not is_sequence_number(first):
+            explain(batch.records)
+        owned = self._control.owned(lane_prefix(batch.stream_arn, batch.shard_id), int(first))
+        return [
+            fold_around(folded, fold, self._halves[folded.declaration.name], found)
+            if (found := owned.get(folded.declaration.name))
+            else fold
+            for folded, fold in started
+        ]
+
+    def split(self, folded: Iterable[Folded]) -> tuple[list[Folded], list[Folded]]:
+        """The shares that are not to be set aside, since most of each is bad, and the rest."""
+        shares = list(folded)
+        refused = [share for share in shares if self._control is not None and share.mostly_bad]
+        return refused, [share for share in shares if share not in refused]
+
+    def keep(self, batch: Batch, folded: Iterable[Folded], deadline: float) -> list[Outcome]:
+        """Write entries for the records that a fold found bad."""
+        if self._control is None:
+            return []
+        jobs = [job for share in folded for bad in share.bad for job in self._jobs(batch, bad)]
+        return self._control.deliver(jobs, Terms(deadline=deadline))
+
+    def keeper(self, batch: Batch, deadline: float) -> Callable[[Declaration, Sequence[Rejection]], None] | None:
+        """Writes entries for what DynamoDB rejects, at once: `Terms.set_aside`."""
+        control = self._control
+        if control is None:
+            return None
+        terms = Terms(deadline=deadline)
+
+        def keep(declaration: Declaration, rejected: Sequence[Rejection]) -> None:
+            bad = self.rejected(batch, declaration, rejected)
+            control.keep([job for one in bad for job in self._jobs(batch, one)], terms)
+
+        return keep
+
+    def rejected(self, batch: Batch, declaration: Declaration, rejected: Sequence[Rejection]) -> list[BadRecord]:
+        """The records of rejected contributions, each with the images that made the contribution."""
+        records = by_number(batch.records)
+        return [
+            BadRecord(
+                declaration.name,
+                key_text(record := records[sequence]),
+                record["dynamodb"]["SequenceNumber"],
+                reason,
+                tuple(image for image in IMAGES if self._bucket(declaration, record, image) == bucket),
+                record,
+                uncertain,
+            )
+            for sequence, bucket, reason, uncertain in rejected
+        ]
+
+    def _bucket(self, declaration: Declaration, record: dict[str, Any], image: str) -> tuple[str, str] | None:
+        try:
+            half = self._halves[declaration.name](record, image)
+        except (BadRecordError, BadValueError):
+            return None
+        return None if half is None else half[0]
+
+    def _jobs(self, batch: Batch, bad: BadRecord) -> list[EntryJob]:
+        return [
+            EntryJob(
+                self._declarations[bad.handler],
+                Entry(
+                    handler=bad.handler,
+                    image=image,
+                    stream_arn=batch.stream_arn,
+                    shard_id=batch.shard_id,
+                    sequence_number=int(bad.sequence_number),
+                    record=bad.record,
+                    reason=bad.reason,
+                    at=int(self._now()),
+                    uncertain=bad.uncertain,
+                ),
+            )
+            for image in bad.images
+        ]

@@ -1,0 +1,218 @@
+"""Consumer: the pipeline for all aggregations that read one table, as a function of Lambda's events."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+from framework.account import account
+from framework.app import App
+from framework.aside import Aside
+from framework.client import CONNECTIONS
+from framework.control import Control
+from framework.decode import SOURCE, Batch, Record, created, decode, event_ids, explain
+from framework.deliver import Delivery, Outcome, Terms, Writer
+from framework.deliver_ledger import LedgerDelivery
+from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
+from framework.fold import Fold, Folded, compile_fold
+from framework.lanes import lane_attribute
+from framework.ledger import DELIVERIES, Posting, marker, postings
+from framework.plan import Update, plan
+from framework.report import StreamProcessor
+
+__all__ = ["Consumer", "route"]
+
+_log = logging.getLogger("streamfold")
+
+# Without a context there is no deadline to keep; a run on one's own machine still ends.
+_SECONDS_WITHOUT_CONTEXT = 300.0
+# Time kept for the report, of what the invocation has left: at most 1.5 s, at most a fifth.
+_RESERVE_SECONDS, _RESERVE_SHARE = 1.5, 0.2
+# Less than the 48 hours after which a watermark may go (`lanes.py`).
+_WATERMARKS_LAST = 46 * 3600.0
+
+
+class Consumer:
+    """All aggregations of an app that read one table's stream.
+
+    Args:
+        app: The app.
+        table: The source table's name.
+        client: A boto3 DynamoDB client.
+        control: Keeps what is set aside; without it that is only logged.
+        delivery: `"lanes"`, or `"ledger"` for batches that do not come shard by shard in order; it needs `control`.
+        redriving: Whether it brings what Lambda gave up on, after other records have followed. Each record is then
+            settled under a marker of its own, and what a lane's watermark no longer tells is set aside as uncertain.
+        connections: Writes under way at once.
+        now: The time in epoch seconds.
+
+    Raises:
+        ConfigurationError: No aggregation of the app reads the table, or there is no such delivery.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        table: str,
+        client: Any,
+        *,
+        control: Control | None = None,
+        delivery: str = "lanes",
+        redriving: bool = False,
+        connections: int = CONNECTIONS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        by_ledger = delivery == "ledger" or redriving
+        if delivery not in DELIVERIES or (by_ledger and control is None):
+            expected = "'lanes', or 'ledger' with a control table"
+            raise ConfigurationError(f"consumer of {table!r}: delivery: expected {expected}, came {delivery!r}")
+        declarations = app.sourced_from(table)
+        self._table = table
+        self._home = declarations[0].source.home
+        self._said_away = False
+        self._delivery = delivery
+        self._redriving = redriving
+        self._control = control
+        self._now = now
+        self._checked = control is None
+        self._starts = [compile_fold(declaration) for declaration in declarations]
+        self._aside = Aside(declarations, control, now)
+        writer: type[Writer[Any]] = LedgerDelivery if by_ledger else Delivery
+        self._writer = writer(client, connections=connections, now=now)
+
+    def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
+        """Process one event; see `runtime.handler`."""
+        deadline = _deadline(context)
+        batch = decode(event, lanes=self._delivery == "lanes")
+        if batch.records and batch.table != self._table:
+            raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
+        if batch.records and self._home not in (None, batch.region):
+            return self._away(batch)
+        if self._control is not None and not self._checked:
+            self._control.check(self._table, self._delivery)
+            self._checked = True
+        started = [start() for start in self._starts]
+        folded = [f for f, _ in started]
+        outcomes: list[Outcome] = []
+        processor = StreamProcessor(lambda: self._deliver(batch, folded, outcomes, deadline))
+        try:
+            with processor(batch.records, route(batch, self._aside.around(batch, started))):
+                processor.process()
+        except (EventError, ConfigurationError) as error:
+            explain(batch.records, error)  # only here is it known which of the records it is
+        contributions = sum(len(bucket) for share in folded for bucket in share.buckets.values())
+        bad = [one for share in folded for one in share.bad]
+        for outcome in outcomes:
+            if outcome.rejected:
+                bad += self._aside.rejected(batch, outcome.declaration, outcome.rejected)
+        late = sum(share.late for share in folded)
+        return {**processor.response(), "state": {}, "streamfold": account(batch, contributions, bad, outcomes, late)}
+
+    def _away(self, batch: Batch) -> dict[str, Any]:
+        """The answer to a replica's records of a global table: its home Region has them as well, and counts them."""
+        if not self._said_away:
+            self._said_away = True
+            _log.warning(
+                "table %s: its records count in its home Region %s alone, so those of %s are acknowledged and left",
+                self._table,
+                self._home,
+                batch.region,
+            )
+        found = {**account(batch, 0, [], []), "away": len(batch.records)}
+        return {"batchItemFailures": [], "state": {}, "streamfold": found}
+
+    def _deliver(self, batch: Batch, folded: list[Folded], outcomes: list[Outcome], deadline: float) -> int | None:
+        """Deliver a batch; the sequence number from which on it has to come again, or None."""
+        refused, sound = self._aside.split(folded)
+        kept = self._aside.keep(batch, sound, deadline)
+        if any(outcome.failed_from is not None for outcome in kept):
+            # What follows a record that could not be set aside must not pass it by.
+            outcomes += kept
+            return _first(batch)
+        settled = self._settle(batch, self._jobs(batch, sound), deadline)
+        # A handler that finds most of a batch bad has it again from the start, and the others go on.
+        settled += [Outcome(share.declaration, failed_from=_first(batch), error=share.complaint) for share in refused]
+        outcomes += settled
+        return min((o.failed_from for o in settled if o.failed_from is not None), default=None)
+
+    def _settle(self, batch: Batch, jobs: Sequence[Any], deadline: float) -> list[Outcome]:
+        terms = Terms(deadline=deadline, set_aside=self._aside.keeper(batch, deadline))
+        if self._redriving:
+            # In order and up to the first that is not done, since each moves the lane.
+            old = bool(batch.records) and self._now() - (created(batch.records[0]) or 0) > _WATERMARKS_LAST
+            terms = replace(terms, accept_misfits=True, through=_last(batch) if batch.records else 0, forgotten=old)
+            settled: list[Outcome] = []
+            for job in jobs:
+                if not settled or settled[-1].failed_from is None:
+                    settled += self._writer.deliver([job], terms)
+            return settled
+        settled = self._writer.deliver(jobs, terms)
+        misfits = [place for place, outcome in enumerate(settled) if outcome.misfit]
+        if misfits:
+            _refuse_a_bad_deployment(settled)
+            again = self._writer.deliver([jobs[place] for place in misfits], replace(terms, accept_misfits=True))
+            for place, outcome in zip(misfits, again, strict=True):
+                settled[place] = outcome
+        return settled
+
+    def _jobs(self, batch: Batch, folded: Sequence[Folded]) -> list[Update] | list[Posting]:
+        counting = [share for share in folded if share.buckets]
+        if self._control is None or (self._delivery == "lanes" and not self._redriving):
+            return [update for share in counting for update in plan(share, *_lane(batch, share))]
+        events = event_ids(batch.records) if counting else {}
+        found: list[Posting] = []
+        for share in counting:
+            name = share.declaration.name
+            guards = {number: marker(self._control.table, name, event, self._now()) for number, event in events.items()}
+            lane, partition = _lane(batch, share)
+            found += postings(share, guards, partition, lane if self._delivery == "lanes" else "")
+        return found
+
+
+def _first(batch: Batch) -> int:
+    return int(batch.records[0]["dynamodb"]["SequenceNumber"])
+
+
+def _last(batch: Batch) -> int:
+    return int(batch.records[-1]["dynamodb"]["SequenceNumber"])
+
+
+def _lane(batch: Batch, share: Folded) -> tuple[str, int]:
+    """A batch's lane attribute, and the partition it feeds: so each of a busy aggregate's items collects few lanes."""
+    lane = lane_attribute(share.declaration.name, batch.stream_arn, batch.shard_id or batch.records[0]["eventID"])
+    return lane, crc32(lane.encode()) % share.declaration.partitions
+
+
+def _deadline(context: Any) -> float:
+    left = _SECONDS_WITHOUT_CONTEXT if context is None else context.get_remaining_time_in_millis() / 1000
+    return time.monotonic() + left - min(_RESERVE_SECONDS, left * _RESERVE_SHARE)
+
+
+def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
+    """Fail the batch where DynamoDB rejects all of it for what no record is to blame for, such as a wrong table."""
+    reason = next(outcome.error for outcome in outcomes if outcome.misfit)
+    if not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
+        raise DeliveryError(f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {reason}")
+
+
+def route(batch: Batch, folds: list[Fold]) -> Fold:
+    """Give each record to all folds, if it is of the batch's stream."""
+    stream, source = batch.stream_arn, SOURCE
+    first, *rest = folds
+
+    def route_one(record: Record) -> None:
+        try:
+            if record["eventSourceARN"] != stream or record["eventSource"] != source:
+                came = shortened(f"{record['eventSource']} {record['eventSourceARN']}")
+                raise EventError(f"event: expected records of one DynamoDB stream, came one of {came} among {stream}")
+        except (KeyError, TypeError):
+            explain([record])
+        first(record)
+        for fold in rest:
+            fold(record)
+
+    return route_one

@@ -1,0 +1,171 @@
+"""The control table as the consumer uses it: which protocol delivers, and what is set aside.
+
+A table with the keys `pk` and `sk` (text) and the time to live `expires`, made by the deployment. It holds
+
+    pk            sk
+    delivery      TABLE                                      the protocol that delivers the table's stream
+    quarantine    TABLE/LABEL/SHARD/SEQUENCE/HANDLER/IMAGE   an entry (`quarantine.py`)
+    ledger#...    -                                          a marker (`ledger.py`)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from framework.declaration import Declaration
+from framework.deliver import NotDoneError, Outcome, Terms, Writer
+from framework.errors import ConfigurationError, DeliveryError
+from framework.lanes import bound
+from framework.quarantine import PARTITION, Entry, entry_item, place_of
+
+__all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
+
+DELIVERY = "delivery"
+
+# By handler and sequence number, which images of the record are in quarantine.
+Owned = Mapping[str, Mapping[int, frozenset[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryJob:
+    """An entry to be written.
+
+    Attributes:
+        declaration: The aggregation.
+        entry: The entry.
+    """
+
+    declaration: Declaration
+    entry: Entry
+
+    @property
+    def first(self) -> int:
+        """The record's sequence number."""
+        return self.entry.sequence_number
+
+
+class Control(Writer[EntryJob]):
+    """Writes entries, and reads what a consumer has to know before it counts.
+
+    Args:
+        client: As for `Writer`.
+        table: The control table's name.
+        store: Puts an object under a name, for records that are too large for an item.
+        options: As for `Writer`.
+    """
+
+    def __init__(self, client: Any, table: str, store: Callable[[str, bytes], None], **options: Any) -> None:
+        super().__init__(client, **options)
+        self.table = table
+        self._store = store
+        self._owned: dict[str, tuple[int, Owned]] = {}
+
+    def check(self, source: str, delivery: str) -> None:
+        """See that a table's stream is delivered by the protocol that it always was.
+
+        Neither protocol knows what the other has counted, so a record that comes again would be counted twice.
+
+        Raises:
+            ConfigurationError: It was delivered by the other; or the control table is not there or has other keys.
+            DeliveryError: The control table does not answer.
+        """
+        key = {"pk": {"S": DELIVERY}, "sk": {"S": source}}
+        ours = {**key, "delivery": {"S": delivery}}
+        item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")
+        if item is None and self._ask("put_item", Item=ours, ConditionExpression="attribute_not_exists(pk)") is None:
+            item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")  # another process was first
+        if item is None:
+            item = ours
+        came = item.get("delivery", {}).get("S")
+        if came != delivery:
+            raise ConfigurationError(
+                f"consumer of {source!r}: expected delivery by {came!r}, as until now, came {delivery!r}: let the "
+                f"stream drain, then `streamfold delivery {source} {delivery}` (docs/operating.md)"
+            )
+
+    def owned(self, prefix: str, first: int) -> Owned:
+        """What is in quarantine of a shard, settled or not.
+
+        Asked once for a shard: what is set aside later in this process is set aside again when it comes again, by the
+        same code.
+
+        Args:
+            prefix: The shard's, as `lane_prefix` gives it.
+            first: The sequence number to begin with.
+
+        Raises:
+            DeliveryError: The control table does not answer.
+        """
+        known = self._owned.get(prefix)
+        if known is None or first < known[0]:
+            known = self._owned[prefix] = (first, self._query(prefix, first))
+        return known[1]
+
+    def _query(self, prefix: str, first: int) -> Owned:
+        found: defaultdict[str, defaultdict[int, frozenset[str]]] = defaultdict(lambda: defaultdict(frozenset))
+        request: dict[str, Any] = {
+            "KeyConditionExpression": "pk = :pk AND sk BETWEEN :first AND :last",
+            "ExpressionAttributeValues": {
+                ":pk": {"S": PARTITION},
+                ":first": {"S": f"{prefix}{bound(first)}"},
+                ":last": {"S": f"{prefix}~"},
+            },
+            "ProjectionExpression": "sk",
+            "ConsistentRead": True,
+        }
+        while True:
+            page = self._ask("query", **request)
+            for item in page["Items"]:
+                handler, sequence, image = place_of(item["sk"]["S"])
+                found[handler][sequence] |= {image}
+            if "LastEvaluatedKey" not in page:
+                return {handler: dict(images) for handler, images in found.items()}
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    def _ask(self, operation: str, **arguments: Any) -> Any:
+        """The answer to a request; None where its condition failed."""
+        try:
+            return getattr(self._client, operation)(TableName=self.table, **arguments)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code == "ConditionalCheckFailedException":
+                return None
+            if code in ("ValidationException", "ResourceNotFoundException"):
+                expected = "a table with the keys pk and sk as text"
+                raise ConfigurationError(f"control table {self.table!r}: expected {expected}, came {error}") from error
+            raise DeliveryError(f"control table {self.table!r}: expected an answer, came {error}") from error
+        except BotoCoreError as error:
+            raise DeliveryError(f"control table {self.table!r}: expected an answer, came {error}") from error
+
+    def keep(self, jobs: Iterable[EntryJob], terms: Terms) -> None:
+        """Write entries now, one by one; those that are there stay as they are.
+
+        Raises:
+            NotDoneError: One could not be written.
+        """
+        for job in jobs:
+            outcome = self._settle(job, terms)
+            if outcome.failed_from is not None:
+                raise NotDoneError(f"quarantine: {outcome.error}")
+
+    def _apply(self, job: EntryJob, outcome: Outcome, terms: Terms) -> None:
+        outcome.failed_from = job.first
+        try:
+            item = entry_item(job.entry, self._store)
+        except (ClientError, BotoCoreError) as error:
+            raise NotDoneError(f"bucket: {error}") from error
+        arguments = {"TableName": self.table, "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}
+        try:
+            self._call(outcome, terms, "put_item", arguments)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise NotDoneError(str(error)) from error
+            outcome.duplicates += 1
+        else:
+            outcome.absorbed += 1
+        outcome.failed_from = None

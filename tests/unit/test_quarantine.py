@@ -1,0 +1,314 @@
+"""What cannot be counted is kept in the control table, once, before anything that follows it passes it by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from framework import (
+    Aggregation,
+    AllTime,
+    App,
+    BadValueError,
+    ConfigurationError,
+    Count,
+    DeliveryError,
+    Monthly,
+    Sum,
+    Table,
+)
+from framework.consumer import Consumer
+from framework.control import Control
+from framework.local.memory import MemoryDynamoDB
+from framework.local.provision import create_table_request
+from framework.quarantine import Entry, entry_item, entry_of, lane_prefix, place_of
+from tests.unit.stream import ARN, download, event, record
+
+music = Table("MusicLibrary", pk="songID", sk="SK")
+CONTROL: dict[str, Any] = {
+    "TableName": "control",
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [
+        {"AttributeName": "pk", "AttributeType": "S"},
+        {"AttributeName": "sk", "AttributeType": "S"},
+    ],
+    "BillingMode": "PAY_PER_REQUEST",
+}
+
+
+class Weights(Aggregation):
+    """A sum that a record without a weight has no part in."""
+
+    name = "weights"
+    source = music
+    target = Table("Weights", pk="key")
+    group_by = "songID"
+    window = AllTime()
+    Items = Count()
+    Weight = Sum("weight")
+
+
+class Downloads(Aggregation):
+    """A count of everything, for which no record is bad."""
+
+    name = "downloads"
+    source = music
+    target = Table("Downloads", pk="key")
+    group_by = "songID"
+    window = AllTime()
+    Items = Count()
+
+
+app = App("weights", [Weights, Downloads])
+
+
+def heavy(song: str, weight: str) -> dict[str, Any]:
+    return download(song, weight={"N": weight})
+
+
+def tables() -> MemoryDynamoDB:
+    engine = MemoryDynamoDB()
+    for table in app.tables:
+        engine.create_table(**create_table_request(app, table))
+    engine.create_table(**CONTROL)
+    return engine
+
+
+@pytest.fixture
+def engine() -> Iterator[MemoryDynamoDB]:
+    return tables()
+
+
+def no_object(name: str, content: bytes) -> None:
+    raise AssertionError(f"no object was expected, came {name}")
+
+
+def consumer(client: Any, engine: Any = None, delivery: str = "lanes") -> Consumer:
+    control = Control(client, "control", no_object, connections=1)
+    return Consumer(
+        app,
+        "MusicLibrary",
+        engine or client,
+        control=control,
+        delivery=delivery,
+        connections=1,
+        now=lambda: 1_600_000_000,
+    )
+
+
+def entries(engine: MemoryDynamoDB) -> dict[str, dict[str, Any]]:
+    found = engine.scan(TableName="control")["Items"]
+    return {item["sk"]["S"]: item for item in found if item["pk"]["S"] == "quarantine"}
+
+
+def total(engine: MemoryDynamoDB, song: str) -> tuple[int, Decimal] | None:
+    found = Weights.get(song, "all", client=engine)
+    return None if found is None else (found["Items"], found["Weight"])
+
+
+PLACE = f"MusicLibrary/{ARN.rpartition('/')[2]}/shardId-00000001514764800000-abcdef12/"
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_a_bad_record_is_kept_for_its_handler_and_counts_for_the_others(engine: MemoryDynamoDB, delivery: str) -> None:
+    bad = record(2, new=download("a"))
+    run = event(record(1, new=heavy("a", "5")), bad, record(3, new=heavy("a", "7")))
+    response = consumer(engine, delivery=delivery)(run)
+    assert response["batchItemFailures"] == []
+    assert total(engine, "a") == (2, 12)
+    found = Downloads.get("a", "all", client=engine)
+    assert found is not None
+    assert found["Items"] == 3
+    ((place, entry),) = entries(engine).items()
+    assert place == f"{PLACE}012/weights/NewImage"
+    assert json.loads(entry["record"]["S"]) == bad
+    assert entry["reason"] == {"S": "attribute 'weight' is missing"}
+    assert entry["at"] == {"N": "1600000000"}
+    again = consumer(engine, delivery=delivery)(run)
+    assert again["batchItemFailures"] == []
+    assert total(engine, "a") == (2, 12)
+    assert entries(engine) == {place: entry}
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_an_edit_that_is_bad_on_both_sides_has_an_entry_for_each_image(engine: MemoryDynamoDB, delivery: str) -> None:
+    consumer(engine, delivery=delivery)(event(record(2, old=download("a"), new=download("b"))))
+    assert [place_of(place) for place in entries(engine)] == [("weights", 2, "NewImage"), ("weights", 2, "OldImage")]
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_a_record_in_quarantine_is_not_counted_when_a_mended_handler_gets_it_again(
+    engine: MemoryDynamoDB, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = event(record(1, new=heavy("a", "5")), record(2, old=heavy("a", "5"), new=download("a")))
+    consumer(engine, delivery=delivery)(run)
+    assert total(engine, "a") is None
+    mended = event(record(1, new=heavy("a", "5")), record(2, old=heavy("a", "5"), new=heavy("a", "6")))
+    for _ in range(2):
+        response = consumer(engine, delivery=delivery)(mended)  # a new process, as after a deployment
+        assert response["batchItemFailures"] == []
+        assert total(engine, "a") is None
+    assert len(entries(engine)) == 1
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_a_value_that_dynamodb_rejects_is_kept_and_its_neighbours_count(engine: MemoryDynamoDB, delivery: str) -> None:
+    weights = ["1", "1E+125", "2", "3"]
+    run = event(*(record(n, new=heavy("a", weight)) for n, weight in enumerate(weights, 1)))
+    response = consumer(engine, delivery=delivery)(run)
+    assert response["batchItemFailures"] == []
+    assert total(engine, "a") == (3, 6)
+    assert [place_of(place) for place in entries(engine)] == [("weights", 2, "NewImage")]
+    assert consumer(engine, delivery=delivery)(run)["batchItemFailures"] == []
+    assert total(engine, "a") == (3, 6)
+    assert len(entries(engine)) == 1
+
+
+class Broken:
+    """A client whose requests of one kind for one table fail."""
+
+    def __init__(self, engine: MemoryDynamoDB, operation: str, table: str, code: str = "AccessDeniedException") -> None:
+        self.engine, self.operation, self.table, self.code = engine, operation, table, code
+
+    def __getattr__(self, operation: str) -> Any:
+        def call(**arguments: Any) -> Any:
+            if operation == self.operation and arguments.get("TableName") == self.table:
+                raise ClientError({"Error": {"Code": self.code, "Message": "no"}}, operation)
+            return getattr(self.engine, operation)(**arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+@pytest.mark.parametrize("weight", ["1E+125", None])
+def test_nothing_passes_a_record_by_that_cannot_be_kept(
+    engine: MemoryDynamoDB, delivery: str, weight: str | None
+) -> None:
+    bad = download("a") if weight is None else heavy("a", weight)
+    run = event(record(1, new=heavy("a", "1")), record(2, new=bad), record(3, new=heavy("a", "2")))
+    consumer(engine, delivery=delivery)(event())  # the delivery is remembered while the table still answers
+    failing = consumer(Broken(engine, "put_item", "control"), engine, delivery)
+    response = failing(run)
+    (failure,) = response["batchItemFailures"]
+    assert failure["itemIdentifier"] in ("1", "2")
+    assert "AccessDenied" in response["streamfold"]["error"]
+    assert total(engine, "a") in (None, (1, 1))
+    assert consumer(engine, delivery=delivery)(run)["batchItemFailures"] == []
+    assert total(engine, "a") == (2, 3)
+    assert len(entries(engine)) == 1
+
+
+@pytest.mark.parametrize(("bad", "good", "fails"), [(10, 9, True), (10, 10, False), (9, 0, False), (30, 0, True)])
+def test_a_batch_that_is_mostly_bad_fails_whole_and_other_handlers_go_on(
+    engine: MemoryDynamoDB, bad: int, good: int, fails: bool
+) -> None:
+    records = [record(n, new=download("a") if n <= bad else heavy("a", "1")) for n in range(1, bad + good + 1)]
+    response = consumer(engine)(event(*records))
+    found = Downloads.get("a", "all", client=engine)
+    assert found is not None
+    assert found["Items"] == bad + good
+    assert len(entries(engine)) == (0 if fails else bad)
+    assert response["batchItemFailures"] == ([{"itemIdentifier": "1"}] if fails else [])
+    if fails:
+        assert total(engine, "a") is None
+        expected = f"weights: expected at most 50% of a batch to be bad records, came {bad} of {bad + good}: "
+        assert response["streamfold"]["error"].startswith(expected)
+
+
+def test_records_that_are_late_say_nothing_about_a_deployment() -> None:
+    class Kept(Aggregation):
+        """Counts that are kept for a day, and what comes later is set aside."""
+
+        name = "kept"
+        source = music
+        target = Table("Kept", pk="song", sk="month", ttl="expires")
+        group_by = "songID"
+        window = Monthly("Timestamp")
+        retention = timedelta(days=1)
+        late = "set-aside"
+        Items = Count()
+
+    kept = App("kept", [Kept])
+    engine = tables()
+    engine.create_table(**create_table_request(kept, Kept.target))
+    late = [record(n, new=download("a")) for n in range(1, 31)]
+    for each in late:
+        each["dynamodb"]["ApproximateCreationDateTime"] = 1_600_000_000
+    control = Control(engine, "control", no_object, connections=1)
+    response = Consumer(kept, "MusicLibrary", engine, control=control, connections=1)(event(*late))
+    assert response["batchItemFailures"] == []
+    assert len(entries(engine)) == 30
+
+
+def test_a_stream_keeps_the_protocol_that_it_began_with(engine: MemoryDynamoDB) -> None:
+    consumer(engine)(event(record(1, new=heavy("a", "1"))))
+    expected = "consumer of 'MusicLibrary': expected delivery by 'lanes', as until now, came 'ledger': let the stream"
+    with pytest.raises(ConfigurationError, match=expected):
+        consumer(engine, delivery="ledger")(event(record(1, new=heavy("a", "1"))))
+    assert total(engine, "a") == (1, 1)
+
+
+@pytest.mark.parametrize("keys", [("pk",), ("id", "sk"), ("pk", "range")])
+def test_a_control_table_with_other_keys_is_told_in_a_sentence(keys: tuple[str, ...]) -> None:
+    engine = tables()
+    engine.delete_table(TableName="control")
+    schema = [{"AttributeName": name, "KeyType": kind} for name, kind in zip(keys, ("HASH", "RANGE"), strict=False)]
+    types = [{"AttributeName": name, "AttributeType": "S"} for name in keys]
+    engine.create_table(**{**CONTROL, "KeySchema": schema, "AttributeDefinitions": types})
+    with pytest.raises(ConfigurationError, match="control table 'control': expected a table with the keys pk and sk"):
+        consumer(engine)(event(record(1, new=heavy("a", "1"))))
+
+
+def test_a_control_table_that_does_not_answer_stops_the_batch(engine: MemoryDynamoDB) -> None:
+    with pytest.raises(DeliveryError, match=r"control table 'control': expected an answer, came .*AccessDenied"):
+        consumer(Broken(engine, "get_item", "control"), engine)(event(record(1, new=heavy("a", "1"))))
+    assert total(engine, "a") is None
+
+
+@pytest.mark.parametrize("size", [10, 5_000, 600_000])
+def test_a_record_of_any_size_comes_out_of_its_entry_as_it_was(size: int) -> None:
+    random_text = "".join(chr(33 + (n * n * 31 + n // 7) % 90) for n in range(size))
+    objects: dict[str, bytes] = {}
+    whole = record(7, new=heavy("ü", "1") | {"text": {"S": random_text}, "bytes": {"B": "AAEC"}})
+    entry = Entry(
+        handler="weights",
+        image="NewImage",
+        stream_arn=ARN,
+        shard_id="shard-1",
+        sequence_number=7,
+        record=whole,
+        reason="because",
+        at=5,
+        uncertain=size == 10,
+    )
+    item = entry_item(entry, objects.__setitem__)
+    assert len(objects) == (size == 600_000 and "object" in item)
+    assert sum(len(str(value)) for value in item.values()) < 1_600_000
+    assert entry_of(item, objects.__getitem__) == entry
+
+
+@pytest.mark.parametrize("broken", [{}, {"record": {"S": "{"}}, {"record": {"S": "[]"}}, {"packed": {"B": b"x"}}])
+def test_an_entry_that_cannot_be_read_is_named(broken: dict[str, Any]) -> None:
+    whole = record(7, new=heavy("a", "1"))
+    entry = Entry(
+        handler="weights",
+        image="NewImage",
+        stream_arn=ARN,
+        shard_id="",
+        sequence_number=7,
+        record=whole,
+        reason="",
+        at=5,
+    )
+    item = {name: value for name, value in entry_item(entry, no_object).items() if name != "record"}
+    with pytest.raises(
+        BadValueError, match=r"NewImage.*expected a quarantined record, came an item that cannot be read"
+    ):
+        entry_of({**item, **broken}, {}.__getitem__)
+    assert lane_prefix(ARN, "") + "017/weights/NewImage" == entry.place
