@@ -215,6 +215,7 @@ def test_a_batch_that_is_mostly_bad_fails_whole_and_other_handlers_go_on(
     assert found["Items"] == bad + good
     assert len(entries(engine)) == (0 if fails else bad)
     assert response["batchItemFailures"] == ([{"itemIdentifier": "1"}] if fails else [])
+    assert response["streamfold"]["mostlyBad"] == fails
     if fails:
         assert total(engine, "a") is None
         expected = f"weights: expected at most 50% of a batch to be bad records, came {bad} of {bad + good}: "
