@@ -10,8 +10,7 @@ A table with the keys `pk` and `sk` (text) and the time to live `expires`, made 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +20,14 @@ from framework.declaration import Declaration
 from framework.deliver import NotDoneError, Outcome, Terms, Writer
 from framework.errors import ConfigurationError, DeliveryError
 from framework.lanes import bound
-from framework.quarantine import PARTITION, Entry, entry_item, place_of
+from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
 
 __all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
 
 DELIVERY = "delivery"
 
 # By handler and sequence number, which images of the record are in quarantine.
-Owned = Mapping[str, Mapping[int, frozenset[str]]]
+Owned = dict[str, dict[int, frozenset[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +90,7 @@ class Control(Writer[EntryJob]):
     def owned(self, prefix: str, first: int) -> Owned:
         """What is in quarantine of a shard, settled or not.
 
-        Asked once for a shard: what is set aside later in this process is set aside again when it comes again, by the
-        same code.
+        Asked once for a shard; what this process sets aside later it remembers.
 
         Args:
             prefix: The shard's, as `lane_prefix` gives it.
@@ -107,7 +105,7 @@ class Control(Writer[EntryJob]):
         return known[1]
 
     def _query(self, prefix: str, first: int) -> Owned:
-        found: defaultdict[str, defaultdict[int, frozenset[str]]] = defaultdict(lambda: defaultdict(frozenset))
+        found: Owned = {}
         request: dict[str, Any] = {
             "KeyConditionExpression": "pk = :pk AND sk BETWEEN :first AND :last",
             "ExpressionAttributeValues": {
@@ -121,10 +119,9 @@ class Control(Writer[EntryJob]):
         while True:
             page = self._ask("query", **request)
             for item in page["Items"]:
-                handler, sequence, image = place_of(item["sk"]["S"])
-                found[handler][sequence] |= {image}
+                _add(found, item["sk"]["S"])
             if "LastEvaluatedKey" not in page:
-                return {handler: dict(images) for handler, images in found.items()}
+                return found
             request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
@@ -168,4 +165,12 @@ class Control(Writer[EntryJob]):
             outcome.duplicates += 1
         else:
             outcome.absorbed += 1
+        if known := self._owned.get(lane_prefix(job.entry.stream_arn, job.entry.shard_id)):
+            _add(known[1], job.entry.place)
         outcome.failed_from = None
+
+
+def _add(owned: Owned, place: str) -> None:
+    handler, sequence, image = place_of(place)
+    images = owned.setdefault(handler, {})
+    images[sequence] = images.get(sequence, frozenset()) | {image}
