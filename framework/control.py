@@ -90,7 +90,9 @@ class Control(Writer[EntryJob]):
     def owned(self, prefix: str, first: int) -> Owned:
         """What is in quarantine of a shard, settled or not.
 
-        Asked once for a shard; what this process sets aside later it remembers.
+        Asked once for a shard; what this process sets aside later it remembers. What another one sets aside meanwhile
+        it sets aside too when that comes again, unless what was in the way is gone by then: a foreign item, or a sum
+        that was too large. Redrive finds such an entry open, though its record has counted.
 
         Args:
             prefix: The shard's, as `lane_prefix` gives it.
