@@ -78,7 +78,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(CDK): package.json package-lock.json constraints.txt | $(INSTALLED)
 	@command -v npm >/dev/null || { echo "The CDK's command needs Node.js 20 or newer with npm, but there is no npm" >&2; exit 1; }
 	@npm ci --silent --no-audit --no-fund
-	@$(BIN)/python -c 'from pathlib import Path; from infra.bundle import fetch; fetch(Path("."))'
+	@$(BIN)/python -m infra.wheels
 	@touch $@
 
 # The emulator pins another botocore than ours.

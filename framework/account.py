@@ -7,7 +7,7 @@ from typing import Any
 
 from framework.decode import Batch, Record
 from framework.deliver import Outcome
-from framework.fold import BadRecord
+from framework.fold import BadRecord, Folded
 
 __all__ = ["account"]
 
@@ -16,16 +16,16 @@ _MOST_LISTED = 1000
 
 
 def account(
-    batch: Batch, contributions: int, bad: Sequence[BadRecord], outcomes: Sequence[Outcome], late: int = 0
+    batch: Batch, folded: Sequence[Folded], bad: Sequence[BadRecord], outcomes: Sequence[Outcome], mostly_bad: int = 0
 ) -> dict[str, Any]:
     """What became of a batch.
 
     Args:
         batch: The batch.
-        contributions: How many contributions to aggregates were folded.
+        folded: What it folded to.
         bad: The records that could not be counted.
         outcomes: What became of each write.
-        late: How many records were ignored for coming after their aggregate's retention.
+        mostly_bad: How many handlers found most of it bad, so that it comes again for them.
     """
     failed = [outcome for outcome in outcomes if outcome.failed_from is not None]
     records = batch.records
@@ -36,13 +36,14 @@ def account(
         "created": _said(records[-1:], "ApproximateCreationDateTime"),
         "records": len(records),
         "away": 0,
-        "contributions": contributions,
+        "contributions": sum(len(bucket) for share in folded for bucket in share.buckets.values()),
         "updates": len(outcomes),
         "requests": sum(outcome.requests for outcome in outcomes),
         "conflicts": sum(outcome.conflicts for outcome in outcomes),
         "duplicates": sum(outcome.duplicates for outcome in outcomes),
         "refusedTakeBacks": sum(outcome.refused_take_backs for outcome in outcomes),
-        "lateRecords": late,
+        "lateRecords": sum(share.late for share in folded),
+        "mostlyBad": mostly_bad,
         "failed": len(failed),
         "error": min(failed, key=lambda outcome: outcome.failed_from or 0).error if failed else "",
         "badRecords": len(bad),

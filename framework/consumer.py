@@ -112,13 +112,13 @@ class Consumer:
                 processor.process()
         except (EventError, ConfigurationError) as error:
             explain(batch.records, error)  # only here is it known which of the records it is
-        contributions = sum(len(bucket) for share in folded for bucket in share.buckets.values())
         bad = [one for share in folded for one in share.bad]
         for outcome in outcomes:
             if outcome.rejected:
                 bad += self._aside.rejected(batch, outcome.declaration, outcome.rejected)
-        late = sum(share.late for share in folded)
-        return {**processor.response(), "state": {}, "streamfold": account(batch, contributions, bad, outcomes, late)}
+        mostly_bad = len(self._aside.split(folded)[0])
+        found = account(batch, folded, bad, outcomes, mostly_bad)
+        return {**processor.response(), "state": {}, "streamfold": found}
 
     def _away(self, batch: Batch) -> dict[str, Any]:
         """The answer to a replica's records of a global table: its home Region has them as well, and counts them."""
@@ -130,7 +130,7 @@ class Consumer:
                 self._home,
                 batch.region,
             )
-        found = {**account(batch, 0, [], []), "away": len(batch.records)}
+        found = {**account(batch, [], [], []), "away": len(batch.records)}
         return {"batchItemFailures": [], "state": {}, "streamfold": found}
 
     def _deliver(self, batch: Batch, folded: list[Folded], outcomes: list[Outcome], deadline: float) -> int | None:

@@ -10,8 +10,7 @@ A table with the keys `pk` and `sk` (text) and the time to live `expires`, made 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +20,14 @@ from framework.declaration import Declaration
 from framework.deliver import NotDoneError, Outcome, Terms, Writer
 from framework.errors import ConfigurationError, DeliveryError
 from framework.lanes import bound
-from framework.quarantine import PARTITION, Entry, entry_item, place_of
+from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
 
 __all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
 
 DELIVERY = "delivery"
 
 # By handler and sequence number, which images of the record are in quarantine.
-Owned = Mapping[str, Mapping[int, frozenset[str]]]
+Owned = dict[str, dict[int, frozenset[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,12 @@ class Control(Writer[EntryJob]):
             DeliveryError: The control table does not answer.
         """
         key = {"pk": {"S": DELIVERY}, "sk": {"S": source}}
+        ours = {**key, "delivery": {"S": delivery}}
         item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")
+        if item is None and self._ask("put_item", Item=ours, ConditionExpression="attribute_not_exists(pk)") is None:
+            item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")  # another process was first
         if item is None:
-            item = {**key, "delivery": {"S": delivery}}
-            if self._ask("put_item", Item=item, ConditionExpression="attribute_not_exists(pk)") is None:
-                return self.check(source, delivery)  # another process was first
+            item = ours
         came = item.get("delivery", {}).get("S")
         if came != delivery:
             raise ConfigurationError(
@@ -90,8 +90,9 @@ class Control(Writer[EntryJob]):
     def owned(self, prefix: str, first: int) -> Owned:
         """What is in quarantine of a shard, settled or not.
 
-        Asked once for a shard: what is set aside later in this process is set aside again when it comes again, by the
-        same code.
+        Asked once for a shard; what this process sets aside later it remembers. What another one sets aside meanwhile
+        it sets aside too when that comes again, unless what was in the way is gone by then: a foreign item, or a sum
+        that was too large. Redrive finds such an entry open, though its record has counted.
 
         Args:
             prefix: The shard's, as `lane_prefix` gives it.
@@ -106,7 +107,7 @@ class Control(Writer[EntryJob]):
         return known[1]
 
     def _query(self, prefix: str, first: int) -> Owned:
-        found: defaultdict[str, defaultdict[int, frozenset[str]]] = defaultdict(lambda: defaultdict(frozenset))
+        found: Owned = {}
         request: dict[str, Any] = {
             "KeyConditionExpression": "pk = :pk AND sk BETWEEN :first AND :last",
             "ExpressionAttributeValues": {
@@ -120,10 +121,9 @@ class Control(Writer[EntryJob]):
         while True:
             page = self._ask("query", **request)
             for item in page["Items"]:
-                handler, sequence, image = place_of(item["sk"]["S"])
-                found[handler][sequence] |= {image}
+                _add(found, item["sk"]["S"])
             if "LastEvaluatedKey" not in page:
-                return {handler: dict(images) for handler, images in found.items()}
+                return found
             request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
@@ -167,4 +167,12 @@ class Control(Writer[EntryJob]):
             outcome.duplicates += 1
         else:
             outcome.absorbed += 1
+        if known := self._owned.get(lane_prefix(job.entry.stream_arn, job.entry.shard_id)):
+            _add(known[1], job.entry.place)
         outcome.failed_from = None
+
+
+def _add(owned: Owned, place: str) -> None:
+    handler, sequence, image = place_of(place)
+    images = owned.setdefault(handler, {})
+    images[sequence] = images.get(sequence, frozenset()) | {image}

@@ -295,7 +295,7 @@ class Delivery(Writer[Update]):
             try:
                 left = drop_absorbed(update, item)
             except BadValueError as error:  # somebody wrote over the watermark: what it covers cannot be told
-                self._reject(update, f"key {update.key}: {error}", outcome, terms, misfit=True)
+                self._reject(update, f"{error}: {update.key}", outcome, terms, misfit=True)
                 return None
             outcome.duplicates += len(update.contributions) - (len(left.contributions) if left else 0)
             return left
@@ -331,7 +331,7 @@ def is_misfit(reason: str) -> bool:
 def foreign(update: Update, item: Image) -> str:
     """Why an update cannot have its item: it is somebody else's."""
     whose = "that Streamfold did not write" if owner(item) is None else f"of {owner(item)!r}"
-    return f"key {update.key}: expected no item or the aggregation's own, came one {whose}"
+    return f"expected no item or the aggregation's own, came one {whose}: {update.key}"
 
 
 def _result(job: Job, future: Future[Outcome]) -> Outcome:

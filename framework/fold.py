@@ -97,7 +97,7 @@ class Folded:
         bad, total = self._bad_and_all
         return (
             f"{self.declaration.name}: expected at most {self.declaration.most_bad:.0%} of a batch to be bad records, "
-            f"came {bad} of {total}: {self.bad[0].reason}"
+            f"came {bad} of {total}: {self.bad[0].reason.partition(', came ')[0]}"
         )
 
     @property

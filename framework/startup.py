@@ -5,7 +5,8 @@ look through them dozens of times while they are made, which is a fifth of a col
 the function's life.
 
 Imported before all else, by the package. Only the process whose handler is ours is touched: `_HANDLER` names it
-(Lambda developer guide, "Using Lambda environment variables").
+(Lambda developer guide, "Using Lambda environment variables"). What it starts inherits that name, and with it the
+number of the process that came first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import os
 
 __all__ = ["loaded"]
 
-_PAUSED = os.environ.get("_HANDLER") == "framework.runtime.handler"
+_OURS = str(os.getpid())
+_PAUSED = (
+    os.environ.get("_HANDLER") == "framework.runtime.handler"
+    and os.environ.setdefault("STREAMFOLD_PROCESS", _OURS) == _OURS
+)
 
 if _PAUSED:
     gc.disable()

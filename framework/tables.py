@@ -9,12 +9,13 @@ from typing import Literal
 from framework.codec import is_text
 from framework.errors import DeclarationError, shortened
 
-__all__ = ["Index", "KeyType", "Table"]
+__all__ = ["NAME_RULE", "Index", "KeyType", "Table"]
 
 KeyType = Literal["S", "N", "B"]
 
 # 3 to 255 characters of this set, for tables and indexes alike (DynamoDB developer guide, naming rules).
 _NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+NAME_RULE = "3 to 255 of the characters A-Z a-z 0-9 _ . -"
 _REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-[0-9]")
 
 
@@ -25,7 +26,7 @@ def _require(holds: bool, where: str, field: str, expected: str, came: object) -
 
 def _require_name(where: str, came: object) -> None:
     good = isinstance(came, str) and _NAME.fullmatch(came) is not None
-    _require(good, where, "name", "3 to 255 of the characters A-Z a-z 0-9 _ . -", came)
+    _require(good, where, "name", NAME_RULE, came)
 
 
 def _require_key(where: str, field: str, came: object) -> None:

@@ -26,6 +26,7 @@ _COUNTS = {
     "BadRecords": "badRecords",
     "RefusedTakeBacks": "refusedTakeBacks",
     "LateRecords": "lateRecords",
+    "MostlyBad": "mostlyBad",
     "NotDone": "failed",
 }
 _MOST_LOGGED = 20
@@ -69,7 +70,7 @@ def _log(account: Mapping[str, Any]) -> None:
     if account["badRecords"] > _MOST_LOGGED:
         log.warning("more bad records", **where, count=account["badRecords"] - _MOST_LOGGED)
     if account["failed"]:
-        error = account["error"] if values else account["error"].partition(", came {")[0]
+        error = account["error"] if values else account["error"].partition(": {")[0]
         log.error("not done", **where, writes=account["failed"], error=error)
     if account["refusedTakeBacks"]:
         log.warning("take-backs without an aggregate to take from", **where, count=account["refusedTakeBacks"])

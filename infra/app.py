@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
@@ -41,8 +43,8 @@ def main() -> int:
         settings = read_settings(app.node.try_get_context)
         found = manifest(load_app(settings.app))
         check(found, settings, ROOT)  # before the bundle, which takes a while
-        name = f"{found['name']}-{settings.stage}"
-        StreamfoldStack(app, name, found, settings, code=code(settings.app))
+        _unstage(Path(app.outdir))
+        StreamfoldStack(app, settings.stack(found["name"]), found, settings, code=code(settings.app))
         app.synth()
     except StreamfoldError as error:
         return _tell(str(error))
@@ -53,6 +55,12 @@ def main() -> int:
         came = str(error).strip().splitlines()[0]
         return _tell(f"synth: expected a stack that the CDK can make, came {came}")
     return 0
+
+
+def _unstage(assembly: Path) -> None:
+    """Remove the copies of bundles that earlier synths made, which the CDK would take as they are."""
+    for folder in assembly.glob("asset.*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _tell(sentence: str) -> int:

@@ -20,45 +20,43 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
+import time
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.util import resolve_name
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 
-from framework.errors import StreamfoldError, shortened
+from framework.errors import shortened
+from infra.wheels import BundleError, fetch, install, run
 
-__all__ = ["WHEELS", "BundleError", "build", "bundle", "closure", "digest", "fetch", "zipped"]
+__all__ = ["BundleError", "build", "bundle", "closure", "digest", "zipped"]
 
-# Powertools and what it requires, less what Lambda's runtime has, and the time zones.
-WHEELS = ("aws-lambda-powertools", "typing-extensions", "tzdata")
-
-_ENTRY = "framework.runtime"
-_PLATFORMS = {"arm64": "manylinux2014_aarch64", "x86_64": "manylinux2014_x86_64"}
+_ENTRY, _PYTHON = "framework.runtime", "3.13"
 # The first moment that a zip file can hold.
 _TIME, _ZIP_TIME = 315532800, (1980, 1, 1, 0, 0, 0)
+_LAMBDA = "/var/task"
 _FILE, _FOLDER = 0o644, 0o755
-_DROPPED = {"__pycache__", "bin", "tests"}
+_DROPPED = {"__pycache__", "tests"}
 _is_licence = re.compile(r"(licen[cs]e|notice|copying|authors)", re.IGNORECASE).match
-_PIP_SECONDS = 600
+_is_bundle = re.compile(r"[0-9a-f]{64}").fullmatch
+_MOST_KEPT = 5
+_ABANDONED_SECONDS = 3600
+_PROBE_SECONDS = 10.0
 
 
-class BundleError(StreamfoldError):
-    """The bundle cannot be made from what is there."""
-
-
-def bundle(root: Path, folder: Path, app: str) -> tuple[Path, bool]:
+def bundle(root: Path, folder: Path, app: str, *, python: str = _PYTHON) -> tuple[Path, bool]:
     """Make the bundle in a folder of its own, and see that the app can be loaded from it and nothing else.
 
     The folder is named by the digest and appears when it is whole, so that builds at the same time, and one that was
-    cut short, do no harm.
+    cut short, do no harm. Of the bundles that are there, the last five are kept.
 
     Args:
         root: The repository.
         folder: Where bundles are kept.
         app: The app, as `MODULE:VARIABLE`.
+        python: The version of Lambda's Python.
 
     Returns:
         The bundle, and whether its modules are compiled.
@@ -70,20 +68,19 @@ def bundle(root: Path, folder: Path, app: str) -> tuple[Path, bool]:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch, "bundle")
-            compiled = build(root, made)
-            _load(made, app)
+            compiled = build(root, made, python=python)
+            _load(made, app, _interpreter(python) or sys.executable)
             found = folder / digest(made)
-            if found.exists() and digest(found) != found.name:
-                shutil.rmtree(found)
-            if not found.exists():
-                made.rename(found)
+            _place(made, found)
+        os.utime(found)  # it is the last one now
+        _tidy(folder)
     except OSError as error:
         raise BundleError(f"{folder}: expected a folder that can be written, came {error}") from error
     return found, compiled
 
 
 def build(
-    root: Path, target: Path, *, python: str = "3.13", architecture: str = "arm64", wheels: Path | None = None
+    root: Path, target: Path, *, python: str = _PYTHON, architecture: str = "arm64", wheels: Path | None = None
 ) -> bool:
     """Make the bundle in a folder.
 
@@ -103,15 +100,14 @@ def build(
     there = next(target.iterdir(), None) if target.exists() else None
     if there:
         raise BundleError(f"{target}: expected an empty folder, came one with {there.name!r}")
-    handlers = [path for path in _files(root / "handlers") if not _DROPPED.intersection(path.relative_to(root).parts)]
+    handlers = _handlers(root)
     if not any(path.suffix == ".py" for path in handlers):
         raise BundleError(f"{root / 'handlers'}: expected handlers, came no Python file")
     ours = [*closure(root, _ENTRY).values(), *handlers]
     found = fetch(root, python=python, architecture=architecture, wheels=wheels)
-    platform = _platform(python, architecture)
     with TemporaryDirectory() as scratch:
         site = Path(scratch)
-        _pip("install", "--isolated", "--no-index", "--no-compile", "--target", scratch, *platform, *map(str, found))
+        install(site, found, python=python, architecture=architecture)
         theirs = [path for path in _files(site) if _is_kept(path.relative_to(site))]
         for base, paths in ((site, theirs), (root, ours)):
             _copy(base, paths, target)
@@ -120,17 +116,6 @@ def build(
         path.chmod(_FOLDER if path.is_dir() else _FILE)
         os.utime(path, (_TIME, _TIME))
     return compiled
-
-
-def fetch(root: Path, *, python: str = "3.13", architecture: str = "arm64", wheels: Path | None = None) -> list[Path]:
-    """The wheels of a bundle, for arguments as `build` has them; downloaded once, so that builds need no network.
-
-    Raises:
-        BundleError: A pin is missing, or pip fails.
-    """
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache = (wheels or caches / "streamfold") / f"{python}-{architecture}"
-    return _wheels(_pins(root / "constraints.txt"), cache, _platform(python, architecture))
 
 
 def closure(root: Path, start: str) -> dict[str, Path]:
@@ -229,73 +214,76 @@ class _Imports(ast.NodeVisitor):
                 self.visit(child)
 
 
-def _platform(python: str, architecture: str) -> list[str]:
-    if architecture not in _PLATFORMS:
-        raise BundleError(f"architecture: expected one of {', '.join(_PLATFORMS)}, came {architecture!r}")
-    return ["--platform", _PLATFORMS[architecture], "--python-version", python, "--implementation", "cp"]
-
-
 def _source(root: Path, module: str) -> Path | None:
     place = root.joinpath(*module.split("."))
     choices = (place / "__init__.py", place.with_name(f"{place.name}.py"))
     return next((path for path in choices if path.is_file()), None)
 
 
-def _pins(constraints: Path) -> dict[str, str]:
-    """The version of each wheel."""
-    text = constraints.read_text() if constraints.is_file() else ""
-    lines = re.findall(r"^([\w.-]+)==([^\s;#]+)", text, re.MULTILINE)
-    pins = {name.lower().replace("_", "-"): version for name, version in lines}
-    for name in WHEELS:
-        if not pins.get(name):
-            raise BundleError(f"{constraints}: expected a line {name}==VERSION, came none")
-    return {name: pins[name] for name in WHEELS}
+def _handlers(root: Path) -> list[Path]:
+    """The handlers and what files they have beside them."""
+    found = []
+    for path in sorted((root / "handlers").rglob("*"), key=Path.as_posix):
+        name = path.relative_to(root)
+        if _DROPPED.intersection(name.parts):
+            continue
+        try:
+            str(name).encode()
+        except UnicodeEncodeError:
+            raise BundleError(f"handlers: expected file names in UTF-8, came {shortened(str(name))}") from None
+        if path.is_symlink() and path.is_dir():
+            raise BundleError(f"{name}: expected a folder in its place, came a link to one")
+        if path.is_file():
+            found.append(path)
+    return found
 
 
-def _wheels(pins: dict[str, str], cache: Path, platform: Sequence[str]) -> list[Path]:
-    """The wheels' files; those that the cache lacks are downloaded into it."""
-    missing = [f"{name}=={version}" for name, version in pins.items() if not _cached(cache, name, version)]
-    if missing:
-        cache.mkdir(parents=True, exist_ok=True)
-        # Moved when they are whole, so that a build at the same time, or after one cut short, finds no half a file.
-        with TemporaryDirectory(dir=cache) as scratch:
-            _pip("download", "--dest", scratch, *platform, *missing)
-            for path in _files(Path(scratch)):
-                path.replace(cache / path.name)
-    found = [_cached(cache, name, version) for name, version in pins.items()]
-    if None in found:
-        raise BundleError(f"{cache}: expected wheels of {pins}, came none of some from pip")
-    return [path for path in found if path]
+def _tidy(folder: Path) -> None:
+    """Remove what builds that were killed left, and all but the last bundles."""
+    before = time.time() - _ABANDONED_SECONDS
+    left = [path for path in folder.glob("tmp*") if _changed(path) < before]
+    bundles = sorted((path for path in folder.iterdir() if _is_bundle(path.name)), key=_changed)
+    for path in (*left, *bundles[:-_MOST_KEPT]):
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _cached(cache: Path, name: str, version: str) -> Path | None:
-    return next(cache.glob(f"{name.replace('-', '_')}-{version}-*.whl"), None)
-
-
-def _pip(verb: str, *arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-input", "--disable-pip-version-check"]
-    command += ["--only-binary=:all:", "--no-deps", *arguments]
+def _changed(path: Path) -> float:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BundleError(f"pip {verb}: expected it to end, came {shortened(error, 300)}") from error
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
-        errors = [line for line in lines if line.startswith("ERROR:")] or lines
-        wanted = ", ".join(argument for argument in arguments if "==" in argument) or "the wheels to install"
-        raise BundleError(f"pip {verb}: expected {wanted}, came {errors[-1].removeprefix('ERROR:').strip()[:300]}")
+        return path.stat().st_mtime
+    except OSError:  # another build removed it
+        return 0.0
 
 
-def _load(folder: Path, app: str) -> None:
+def _place(made: Path, found: Path) -> None:
+    """Give a bundle its name; what has it already stays if it is the same to the byte, else it makes room."""
+    if _contents(found) == _contents(made):
+        return
+    try:
+        if os.path.lexists(found):
+            found.rename(made.with_name("damaged"))
+        made.rename(found)
+    except OSError:
+        if digest(found) != found.name:  # else another build was first
+            raise
+
+
+def _contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """The mode, which tells files, folders and links apart, and the bytes of all that is in a folder."""
+    return {
+        path.relative_to(folder): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in folder.rglob("*")
+    }
+
+
+def _load(folder: Path, app: str, python: str) -> None:
     """Load the app with the bundle and the standard library on the path, and nothing else."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from framework.app import load_app; "
         "from framework.errors import StreamfoldError\n"
         "try: load_app(sys.argv[2])\n"
-        "except StreamfoldError as error: sys.exit(str(error))"
+        "except StreamfoldError as error: sys.exit(' '.join(str(error).split()))"
     )
-    command = [sys.executable, "-I", "-S", "-B", "-c", program, str(folder), app]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
+    done = run("bundle: the app", [python, "-I", "-S", "-B", "-c", program, str(folder), app])
     if done.returncode:
         came = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise BundleError(f"bundle: expected an app that loads from handlers/ and framework alone, came {came}")
@@ -306,11 +294,11 @@ def _compile(target: Path, python: str) -> bool:
     if interpreter is None:
         return False
     # Without a look at the source's time or content, which the function would pay for; paths as Lambda has them.
-    options = ["-q", "--invalidation-mode", "unchecked-hash", "-s", str(target), "-p", "/var/task"]
-    command = [interpreter, "-I", "-m", "compileall", *options, str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
+    options = ["-q", "--invalidation-mode", "unchecked-hash", "-s", str(target), "-p", _LAMBDA]
+    done = run("bundle: the modules", [interpreter, "-I", "-m", "compileall", *options, str(target)])
     if done.returncode:
-        raise BundleError(f"{target}: expected modules that compile, came {shortened(done.stdout + done.stderr, 300)}")
+        came = " ".join((done.stdout + done.stderr).replace(f"{target}/", "").replace(f"{_LAMBDA}/", "").split())
+        raise BundleError(f"bundle: expected modules that compile, came {came.lstrip('* ')[:300]}")
     return True
 
 
@@ -319,18 +307,21 @@ def _interpreter(python: str) -> str | None:
     about = 'import sys; print("%d.%d" % sys.version_info[:2], sys.executable)'
     selected = {**os.environ, "PYENV_VERSION": python}
     for path in (sys.executable, shutil.which(f"python{python}")):
-        if path is not None:
-            command = [path, "-I", "-c", about]
-            done = subprocess.run(command, env=selected, capture_output=True, text=True, timeout=60, check=False)
-            version, _, found = done.stdout.strip().partition(" ")
-            if version == python:
-                return found
+        if path is None:
+            continue
+        try:
+            done = run("python", [path, "-I", "-c", about], seconds=_PROBE_SECONDS, environment=selected)
+        except BundleError:
+            continue
+        version, _, found = done.stdout.strip().partition(" ")
+        if version == python:
+            return found
     return None
 
 
 def _is_kept(path: PurePath) -> bool:
     """Whether a wheel's file goes into the bundle: of its metadata only the licences do, which nothing reads."""
-    if _DROPPED.intersection(path.parts) or path.suffix == ".pyc":
+    if (_DROPPED | {"bin"}).intersection(path.parts) or path.suffix == ".pyc":
         return False
     return not path.parts[0].endswith(".dist-info") or any(map(_is_licence, path.parts[1:]))
 

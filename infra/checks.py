@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import aws_cdk as cdk
+from aws_cdk.region_info import RegionInfo
 
 from framework.errors import ConfigurationError
 from framework.manifest import Manifest
@@ -41,19 +42,27 @@ def check(manifest: Manifest, settings: Settings, root: Path) -> None:
         _check_consumer(name, settings)
     for name, shape in manifest["tables"].items():
         _check_arn(f"tables.{name}.streamArn", settings.table(name).stream_arn, settings)
+        if "__proto__" in (name, *shape["indexes"]):
+            raise ConfigurationError(f"table {name!r}: expected names that the CDK's maps can hold, came '__proto__'")
         if len(shape["indexes"]) > _MOST_INDEXES:
             raise ConfigurationError(
                 f"table {name!r}: expected at most {_MOST_INDEXES} indexes, DynamoDB's default, "
                 f"came {len(shape['indexes'])}"
             )
         if not settings.table(name).existing:
-            indexes_now(root, settings, name, shape["indexes"])
+            indexes_now(root, settings, manifest["name"], name, shape["indexes"])
 
 
 def _check_arn(where: str, arn: str | None, settings: Settings) -> None:
     """A stream and a topic have to be where the stack is."""
-    if arn is not None and settings.region is not None and arn.split(":")[3] != settings.region:
+    if arn is None:
+        return
+    _, partition, _, region, *_ = arn.split(":")
+    if settings.region not in (None, region):
         raise ConfigurationError(f"context: {where}: expected one in {settings.region}, came {arn}")
+    expected = RegionInfo.get(region).partition or partition  # a new Region's is not known
+    if partition != expected:
+        raise ConfigurationError(f"context: {where}: expected arn:{expected}:... in {region}, came {arn}")
 
 
 def _check_consumer(name: str, settings: Settings) -> None:

@@ -68,7 +68,8 @@ class Consumer(Construct):
         # The construct takes names of days only.
         cast(logs.CfnLogGroup, log.node.default_child).retention_in_days = ours.log_days
         log.grant_write(self.role)
-        names = {declared: settings.physical(declared) for declared in (table, *manifest["consumers"][table]["grants"])}
+        # Of all tables: one may have in the account the name that another is declared with.
+        names = {declared: settings.physical(declared) for declared in manifest["tables"]}
         self.function = lambda_.Function(
             self,
             "Function",

@@ -1,11 +1,11 @@
 """Indexes of deployed tables: CloudFormation makes or removes one a table and update, so more go in waves.
 
-`deployed-indexes.json`, committed, remembers which indexes each stage's tables have:
+`deployed-indexes.json`, committed, remembers which indexes each stack's tables have:
 
-    {"prod": {"MusicLibrary": {"MonthDownloadsIndex": {...}}}}
+    {"music-prod": {"MusicLibrary": {"MonthDownloadsIndex": {...}}}}
 
 A table that is not in it is new, and gets all its indexes at once. After a deployment, `make deployed` brings the file
-up to date from the template that was deployed.
+up to date from the stacks that were synthesized last.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from infra.settings import Settings
 __all__ = ["SNAPSHOT", "indexes_now", "main"]
 
 SNAPSHOT = "deployed-indexes.json"
+_STACK = "aws:cloudformation:stack"
 _Indexes = dict[str, IndexManifest]
-_SHAPE = {"pk", "sk", "include"}
 
 
-def indexes_now(root: Path, settings: Settings, table: str, wanted: Mapping[str, IndexManifest]) -> _Indexes:
+def indexes_now(root: Path, settings: Settings, app: str, table: str, wanted: Mapping[str, IndexManifest]) -> _Indexes:
     """The indexes that a table has after this deployment.
 
     Args:
         root: The checkout.
         settings: The deployment; `next_index` says to make the first of the pending changes.
+        app: The app's name.
         table: The table's declared name.
         wanted: The indexes of the manifest.
 
     Raises:
         ConfigurationError: Several changes are pending, and not asked for one by one. The message lists the waves.
     """
-    deployed = _snapshot(root).get(settings.stage, {}).get(table)
+    deployed = _snapshot(root).get(settings.stack(app), {}).get(table)
     if deployed is None:
         return dict(wanted)
     # An index cannot be altered: a changed one goes and comes.
@@ -66,26 +67,31 @@ def _snapshot(root: Path) -> dict[str, dict[str, _Indexes]]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ConfigurationError(f"{SNAPSHOT}: expected JSON as `make deployed` writes it, came {error}") from None
     try:
-        good = all(set(index) == _SHAPE for stage in found.values() for of in stage.values() for index in of.values())
+        good = all(map(_is_index, (index for of in found.values() for one in of.values() for index in one.values())))
     except (AttributeError, TypeError):
         good = False
     if not good:
-        raise ConfigurationError(f"{SNAPSHOT}: expected indexes by stage and table, came {shortened(found)}")
+        raise ConfigurationError(f"{SNAPSHOT}: expected indexes by stack and table, came {shortened(found)}")
     return dict(found)
 
 
+def _is_index(came: dict[str, Any]) -> bool:
+    attributes = came.get("include")
+    return (
+        set(came) == {"pk", "sk", "include"}
+        and all(set(key) == {"name", "type"} and key["type"] in ("S", "N", "B") for key in (came["pk"], came["sk"]))
+        and isinstance(attributes, list)
+        and all(isinstance(name, str) for name in (came["pk"]["name"], came["sk"]["name"], *attributes))
+    )
+
+
 def main(root: Path, assembly: Path) -> int:
-    """Bring the snapshot up to date from the templates in a cloud assembly; returns the exit code."""
+    """Bring the snapshot up to date from the stacks of a cloud assembly; returns the exit code."""
     try:
-        snapshot = _snapshot(root)
-        templates = sorted(assembly.glob("*.template.json"))
-        if not templates:
-            raise ConfigurationError(f"{assembly}: expected a synthesized stack, came none: run `make synth` first")
-        for template in templates:
-            _record(snapshot, json.loads(template.read_text(encoding="utf-8")))
+        snapshot = _snapshot(root) | _synthesized(assembly)
     except ConfigurationError as error:
         print(f"streamfold: {error}", file=sys.stderr)
         return 1
@@ -93,10 +99,22 @@ def main(root: Path, assembly: Path) -> int:
     return 0
 
 
-def _record(snapshot: dict[str, dict[str, _Indexes]], template: dict[str, Any]) -> None:
-    found = template.get("Metadata", {}).get("streamfold")
-    if found is not None:
-        snapshot.setdefault(found["stage"], {}).update(found["indexes"])
+def _synthesized(assembly: Path) -> dict[str, dict[str, _Indexes]]:
+    """The tables and indexes of each stack that the last synth made; templates of earlier ones may lie beside them."""
+    try:
+        artifacts = _read(assembly / "manifest.json")["artifacts"].values()
+        files = [each["properties"]["templateFile"] for each in artifacts if each["type"] == _STACK]
+        found = [_read(assembly / file).get("Metadata", {}).get("streamfold") for file in files]
+        stacks = {each["stack"]: each["indexes"] for each in found if each}
+    except (OSError, ValueError, KeyError, TypeError):
+        stacks = {}
+    if not stacks:
+        raise ConfigurationError(f"{assembly}: expected a synthesized stack, came none: run `make synth` first")
+    return stacks
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

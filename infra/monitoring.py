@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 
 import aws_cdk as cdk
 import cdk_monitoring_constructs as monitoring
@@ -21,6 +22,7 @@ __all__ = ["monitor"]
 _HOUR = 3_600_000  # milliseconds
 # A record is lost after 24 hours: look, hurry, drop everything.
 _AGES = {"1h": 1, "6h": 6, "18h": 18}
+_LONGEST = 255  # CloudWatch API reference, PutMetricAlarm
 _PERIOD = cdk.Duration.minutes(5)
 _ABOVE = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
 _QUIET = cloudwatch.TreatMissingData.NOT_BREACHING
@@ -65,6 +67,14 @@ def monitor(
     for table, deployed in tables.items():
         _monitor_table(facade, table, deployed)
     _monitor_failures(facade, control)
+    for each in scope.node.find_all():
+        if isinstance(each, cloudwatch.CfnAlarm) and each.alarm_name is not None:
+            each.alarm_name = _fitting(each.alarm_name)
+
+
+def _fitting(name: str) -> str:
+    """An alarm's name, whose end is a digest of it where it would be too long."""
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _monitor_function(facade: monitoring.MonitoringFacade, table: str, consumer: Consumer) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from framework.errors import ConfigurationError, shortened
 from framework.ledger import DELIVERIES
+from framework.tables import NAME_RULE
 
 __all__ = ["Capacity", "ConsumerSettings", "Settings", "TableSettings", "read_settings"]
 
@@ -23,8 +24,9 @@ _STREAM_ARN = re.compile(r"arn:[\w-]+:dynamodb:[\w-]+:\d{12}:table/([\w.-]+)/str
 _TOPIC_ARN = re.compile(r"arn:[\w-]+:sns:[\w-]+:\d{12}:[\w-]+", re.ASCII)
 _TABLE_NAME = re.compile(r"[\w.-]{3,255}", re.ASCII)
 _ACCOUNT = re.compile(r"\d{12}", re.ASCII)
-_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d", re.ASCII)
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d", re.ASCII)
 _STAGE = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_STAGE_RULE = "lower-case letters, digits and hyphens, at most 31, letter first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,10 @@ class Settings:
         """The settings of a table's consumer."""
         return self.consumers.get(name, ConsumerSettings())
 
+    def stack(self, app: str) -> str:
+        """The name of an app's stack."""
+        return f"{app}-{self.stage}"
+
     def physical(self, name: str) -> str:
         """The name in the account of a declared table."""
         return self.table(name).name or name
@@ -134,7 +140,7 @@ def read_settings(context: Callable[[str], Any]) -> Settings:
     Raises:
         ConfigurationError: Names the key, what was expected and what came.
     """
-    stage = _text("stage", context("stage") or "prod", _STAGE, "lower-case letters, digits and hyphens")
+    stage = _text("stage", context("stage") or "prod", _STAGE, _STAGE_RULE)
     stages = _object("stages", context("stages") or {})
     of_stage = _object(f"stages.{stage}", stages.get(stage, {}))
 
@@ -149,7 +155,7 @@ def read_settings(context: Callable[[str], Any]) -> Settings:
     return Settings(
         app=str(found("app") or "handlers.app:app"),
         stage=stage,
-        account=_optional("account", found("account"), _ACCOUNT, "12 digits"),
+        account=_optional("account", found("account"), _ACCOUNT, "12 digits as text"),
         region=_optional("region", found("region"), _REGION, "a Region such as eu-central-1"),
         # Only a stage that says so is thrown away with its data.
         retain=_choice("removal", found("removal") or "retain", ("retain", "destroy")) == "retain",
@@ -167,7 +173,7 @@ def _table(name: str, value: Any) -> TableSettings:
     where = f"tables.{name}"
     found = _object(where, value, {"name", "existing", "streamArn", "readers", "read", "write"})
     stream = _optional(f"{where}.streamArn", found.get("streamArn"), _STREAM_ARN, "the ARN of a DynamoDB stream")
-    physical = _optional(f"{where}.name", found.get("name"), _TABLE_NAME, "a table's name")
+    physical = _optional(f"{where}.name", found.get("name"), _TABLE_NAME, NAME_RULE)
     if stream is not None:
         of = str(re.sub(_STREAM_ARN, r"\1", stream))
         if of != (physical or name):

@@ -66,7 +66,7 @@ class StreamfoldStack(cdk.Stack):
         warn(self, manifest, settings)
         # For `infra/indexes.py`, which reads it back after the deployment.
         indexes = {name: dict(deployed.indexes) for name, deployed in tables.items() if deployed.new}
-        self.template_options.metadata = {"streamfold": {"stage": settings.stage, "indexes": indexes}}
+        self.template_options.metadata = {"streamfold": {"stack": name, "indexes": indexes}}
         # What the operator's commands ask for.
         cdk.CfnOutput(self, "ControlTable", value=control.table.table_name)
         cdk.CfnOutput(self, "FailureBucket", value=control.bucket.bucket_name)

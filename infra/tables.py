@@ -43,29 +43,29 @@ class DeployedTable:
 
 def tables_of(scope: Construct, manifest: Manifest, settings: Settings, root: Path) -> dict[str, DeployedTable]:
     """The app's tables by their declared names."""
-    scope = Construct(scope, "Tables")  # a place of their own, since a table may have any name, `Control` too
+    # A place of their own, since a table may have any name, `Control` too; `constructor` is none for a construct.
+    scope = Construct(scope, "Tables")
     found: dict[str, DeployedTable] = {}
     for name, shape in manifest["tables"].items():
         table = settings.table(name)
         if table.existing:
             found[name] = DeployedTable(_existing(scope, name, table), False, shape["indexes"], False)
         else:
-            indexes = indexes_now(root, settings, name, shape["indexes"])
+            indexes = indexes_now(root, settings, manifest["name"], name, shape["indexes"])
             made = _new(scope, name, shape, indexes, settings)
             found[name] = DeployedTable(made, True, indexes, _provisioned(table) is not None)
     return found
 
 
 def _existing(scope: Construct, name: str, settings: TableSettings) -> dynamodb.ITable:
-    physical = settings.name or name
     if settings.stream_arn is not None:
         return dynamodb.Table.from_table_attributes(
             scope,
-            name,
+            f"{name}Table",
             table_arn=settings.stream_arn.partition("/stream/")[0],
             table_stream_arn=settings.stream_arn,
         )
-    return dynamodb.Table.from_table_name(scope, name, physical)
+    return dynamodb.Table.from_table_name(scope, f"{name}Table", settings.name or name)
 
 
 def _new(
@@ -75,7 +75,7 @@ def _new(
     read, write = (None, None) if capacities is None else (capacity.least for capacity in capacities)
     table = dynamodb.Table(
         scope,
-        name,
+        f"{name}Table",
         table_name=settings.physical(name),
         partition_key=_attribute(shape["pk"]),
         sort_key=None if shape["sk"] is None else _attribute(shape["sk"]),

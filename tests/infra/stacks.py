@@ -31,6 +31,7 @@ __all__ = [
     "TOPIC",
     "Deployed",
     "Make",
+    "archive",
     "changes",
     "deploy",
     "keys",
@@ -107,10 +108,28 @@ APPS = {
     "shop": App("shop", [Sales, Refunds, Views, Stays]),
     "shop-before": App("shop", [Sales, Views, Stays]),  # a handler less, of a table that has another
 }
+APPS["shop-sales"] = App("shop", [Sales])
 APPS["shop-before-stays"] = App("shop", [Sales, Refunds, Views])
-# These are also the ids of other parts of the stack.
-for _name in ("Control", "Monitoring", "Dashboards"):
+
+
+def _count_of(table: Table, name: str) -> type[Aggregation]:
+    fields = {"name": name, "source": table, "target": totals, "sk_prefix": f"{name}#"}
+    return type(name, (Aggregation,), {**fields, "group_by": "country", "window": Monthly("paid"), "Count": Count()})
+
+
+# Two tables that may take each other's name, loaded as the function loads its app.
+archive = App("archive", [_count_of(orders, "new"), _count_of(Table("OldOrders", pk="orderID"), "old")])
+APPS["archive"] = archive
+# These are also the ids of other parts of the stack, and names that every JavaScript object has.
+for _name in ("Control", "Monitoring", "Dashboards", "constructor"):
     APPS[f"table {_name}"] = App("one", [type("Likes", (Stays,), {"source": Table(_name, pk="page"), "target": None})])
+_long = {
+    "source": Table("T" * 255, pk="page", sk="sk"),
+    "target": None,
+    "index": Index("I" * 255, pk="Day", sk="Seconds"),
+}
+APPS["long names"] = App("one", [type("Likes", (Stays,), _long)])
+APPS["table __proto__"] = App("one", [type("Likes", (Stays,), {"target": Table("__proto__", pk="page", sk="at")})])
 APPS["global"] = App(
     "one", [type("Likes", (Stays,), {"source": Table("Likes", pk="page", home="eu-west-1"), "target": None})]
 )
@@ -189,7 +208,7 @@ def synthesize(app: str, context: dict[str, Any], *, root: Path, code: str = "x"
     """Synthesize an app; `made` is the CDK's, a new one if not given."""
     settings = read_settings(context.get)
     made = made or cdk.App()
-    name = f"{APPS[app].name}-{settings.stage}"
+    name = settings.stack(APPS[app].name)
     inline = lambda_.Code.from_inline(code)
     stack = StreamfoldStack(made, name, manifest(APPS[app]), settings, code=inline, root=root)
     template = Template.from_stack(stack)

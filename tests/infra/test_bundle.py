@@ -11,17 +11,22 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import grimp
 import pytest
 
-from infra.bundle import WHEELS, BundleError, _interpreter, build, closure, digest, zipped
+import infra.bundle
+from infra.bundle import BundleError, _interpreter, _place, build, closure, digest, zipped
 from infra.bundle import bundle as bundle_in
+from infra.wheels import WHEELS, fetch, run
 from tests.infra.runtime_api import BOTO3, site
 
 ROOT = Path(__file__).resolve().parents[2]
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 _IMPORTED = (
     "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); import framework.runtime, handlers.app; "
     "print(json.dumps({name: getattr(module, '__file__', None) for name, module in sys.modules.items()}))"
@@ -123,8 +128,7 @@ def test_the_same_input_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> No
 
 
 def test_modules_are_compiled_where_there_is_a_python_of_that_version(bundle: Path, tmp_path: Path) -> None:
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert build(ROOT, tmp_path / "own", python=own)
+    assert build(ROOT, tmp_path / "own", python=OWN)
     assert list((tmp_path / "own" / "framework" / "__pycache__").glob("runtime.*.pyc"))
     assert digest(tmp_path / "own") != digest(bundle), "a slower bundle is another one"
     assert len(zipped(tmp_path / "own")) <= 3_000_000
@@ -142,23 +146,110 @@ def test_a_changed_handler_changes_the_digest_and_a_changed_test_does_not(bundle
     assert digest(checkout.parent / "other") != digest(bundle)
 
 
-def test_bundles_stand_under_their_digests_and_a_damaged_one_is_made_anew(bundle: Path, checkout: Path) -> None:
-    made, compiled = bundle_in(checkout, checkout / "build", "handlers.app:app")
+def test_bundles_stand_under_their_digests_and_a_damaged_one_is_made_anew(checkout: Path) -> None:
+    made, compiled = bundle_in(checkout, checkout / "build", "handlers.app:app", python=OWN)
     assert (made.name, made.parent) == (digest(made), checkout / "build")
     assert compiled is bool(list(made.rglob("*.pyc")))
-    (made / "handlers" / "app.py").unlink()
-    assert bundle_in(checkout, checkout / "build", "handlers.app:app")[0] == made
-    assert files(made) == files(bundle)
+    before = contents(made)
+    next(made.rglob("*.pyc")).write_bytes(b"")
+    assert kept_bundle(checkout) == made
+    assert contents(made) == before
     assert [path.name for path in (checkout / "build").iterdir()] == [made.name]
+
+
+def kept_bundle(checkout: Path) -> Path:
+    return bundle_in(checkout, checkout / "build", "handlers.app:app", python=OWN)[0]
+
+
+def contents(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    found = folder.rglob("*")
+    return {
+        path.relative_to(folder): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"") for path in found
+    }
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda found: (found / "x" / "a.pyc").write_text("b"),
+        lambda found: (found / "x" / "empty").mkdir(),
+        lambda found: (found / "x" / "link").symlink_to("a.pyc"),
+        lambda found: (found / "x" / "a.pyc").chmod(0o600),
+        lambda found: (shutil.rmtree(found), found.touch()),
+        lambda found: (shutil.rmtree(found), found.symlink_to("nothing")),
+        shutil.rmtree,
+    ],
+    ids=["compiled module", "empty folder", "link", "mode", "file", "dangling link", "nothing"],
+)
+def test_whatever_is_damaged_makes_room(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    made, found = tmp_path / "scratch" / "made", tmp_path / "found"
+    for folder in (made, found):
+        (folder / "x").mkdir(parents=True)
+        (folder / "x" / "a.pyc").write_text("a")
+    damage(found)
+    before = contents(made)
+    _place(made, found)
+    assert contents(found) == before
+    assert not made.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"scratch", "found"}
+
+
+def test_of_two_builds_at_once_the_second_takes_what_the_first_made(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def as_second(self: Path, target: Path) -> Path:
+        shutil.copytree(self, target)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", as_second)
+    made = kept_bundle(checkout)
+    assert made.name == digest(made)
+    assert [path.name for path in (checkout / "build").iterdir()] == [made.name]
+
+
+def test_the_last_five_bundles_are_kept_and_nothing_of_a_build_that_was_killed(checkout: Path) -> None:
+    folder = checkout / "build"
+    hour, old = 3600.0, [f"{n:064x}" for n in range(8)]
+    for age, name in enumerate((*old, "tmpnew", "tmpold", "mine"), 1):
+        (folder / name).mkdir(parents=True)
+        seconds = time.time() - age * hour * (name != "tmpnew")
+        os.utime(folder / name, (seconds, seconds))
+    made = kept_bundle(checkout)
+    assert {path.name for path in folder.iterdir()} == {made.name, *old[:4], "tmpnew", "mine"}
 
 
 def test_files_beside_handlers_go_with_them_and_tests_do_not(checkout: Path) -> None:
     (checkout / "handlers" / "countries.json").write_text("{}")
-    (checkout / "handlers" / "tests").mkdir()
-    (checkout / "handlers" / "tests" / "test_x.py").touch()
+    for folder, name in (("bin", "rates.csv"), ("tests", "test_x.py")):
+        (checkout / "handlers" / folder).mkdir()
+        (checkout / "handlers" / folder / name).touch()
     build(checkout, checkout / "target")
-    assert "handlers/countries.json" in files(checkout / "target")
+    assert {"handlers/countries.json", "handlers/bin/rates.csv"} <= set(files(checkout / "target"))
     assert "handlers/tests/test_x.py" not in files(checkout / "target")
+
+
+def test_what_would_be_left_out_unseen_is_one_sentence(checkout: Path) -> None:
+    (checkout / "handlers" / "shared").symlink_to("../framework")
+    with pytest.raises(BundleError, match=r"^handlers/shared: expected a folder in its place, came a link to one$"):
+        build(checkout, checkout / "target")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_no_text_is_one_sentence(checkout: Path) -> None:
+    (checkout / "handlers" / os.fsdecode(b"\xff.txt")).touch()
+    with pytest.raises(BundleError, match=r"^handlers: expected file names in UTF-8, came 'handlers/\\udcff.txt'$"):
+        build(checkout, checkout / "target")
+
+
+def test_a_handler_that_does_not_compile_is_named(checkout: Path) -> None:
+    (checkout / "handlers" / "broken.py").write_text("def {{name}}")
+    message = (
+        r"^bundle: expected modules that compile, came Error compiling 'handlers/broken.py'[^\n\\]*invalid syntax$"
+    )
+    with pytest.raises(BundleError, match=message):
+        build(checkout, checkout / "target", python=OWN)
 
 
 @pytest.mark.parametrize(
@@ -220,11 +311,58 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_download_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_network(monkeypatch)
     with pytest.raises(
-        BundleError, match=r"^pip download: expected aws-lambda-powertools==[^\n]*, came No match[^\n]*$"
+        BundleError,
+        match=r"^pip download: expected aws-lambda-powertools==[^\n]* takes a network the first time, came No match[^\n]*$",
     ):
         build(ROOT, tmp_path / "target", wheels=tmp_path / "wheels")
     assert not (tmp_path / "target").exists()
     assert not files(tmp_path / "wheels")
+
+
+def half(wheel: Path) -> None:
+    wheel.write_bytes(wheel.read_bytes()[: wheel.stat().st_size // 2])
+
+
+def changed_on_the_disk(wheel: Path) -> None:
+    content = bytearray(wheel.read_bytes())
+    content[100] ^= 0xFF  # in the first file
+    wheel.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [half, lambda wheel: wheel.write_bytes(b""), changed_on_the_disk])
+def test_a_damaged_wheel_is_fetched_again(
+    damage: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, cache = tmp_path / "index", tmp_path / "cache" / "3.13-arm64"
+    for folder in (index, cache):
+        folder.mkdir(parents=True)
+        for wheel in fetch(ROOT):
+            shutil.copy(wheel, folder)
+    no_network(monkeypatch)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    for wheel in cache.iterdir():
+        damage(wheel)
+    assert [path.read_bytes() for path in fetch(ROOT, wheels=tmp_path / "cache")] == [
+        (index / path.name).read_bytes() for path in fetch(ROOT)
+    ]
+
+
+def test_a_cache_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "3.13-arm64").touch()
+    with pytest.raises(BundleError, match=rf"^{tmp_path}/3.13-arm64: expected a folder that can be written, came "):
+        build(ROOT, tmp_path / "target", wheels=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["/nowhere/python"], r"^it: expected it to start, came .*No such file or directory: '/nowhere/python'$"),
+        ([sys.executable, "-c", "while True: pass"], "^it: expected it to end, came no end in 0.5 s$"),
+    ],
+)
+def test_a_program_that_does_not_run_is_one_sentence(command: list[str], message: str) -> None:
+    with pytest.raises(BundleError, match=message):
+        run("it", command, seconds=0.5)
 
 
 def test_a_wheel_that_pip_refuses_is_one_sentence(
@@ -235,7 +373,8 @@ def test_a_wheel_that_pip_refuses_is_one_sentence(
     folder.mkdir()
     for name in WHEELS:
         version = importlib.metadata.version(name)
-        (folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").write_text("half a wheel")
+        with zipfile.ZipFile(folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl", "w") as archive:
+            archive.writestr("no_wheel.py", "")
     with pytest.raises(BundleError, match=r"^pip install: expected the wheels to install, came [^\n]*invalid[^\n]*$"):
         build(ROOT, tmp_path / "target", wheels=tmp_path)
 
@@ -319,6 +458,27 @@ def test_beside_the_bundle_only_the_sdk_is_needed(bundle: Path, tmp_path: Path) 
     for name, file in loaded.items():
         assert not file or file.startswith(tuple(path)) or os.path.realpath(file).startswith(standard), (name, file)
         assert not file or "site-packages" not in file, (name, file)
+
+
+def test_the_app_is_loaded_with_the_functions_python(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(infra.bundle, "_interpreter", lambda version: str(python))
+    kept_bundle(checkout)
+    assert (tmp_path / "said").read_text().rstrip().endswith("handlers.app:app")
+
+
+@pytest.mark.parametrize("text", ["no program", "#!/bin/sh\nexec sleep 60\n"])
+def test_a_python_that_does_not_run_is_none(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "python3.99"
+    broken.write_text(text)
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(infra.bundle, "_PROBE_SECONDS", 1.0)
+    assert _interpreter("3.99") is None
 
 
 def test_a_python_that_pyenv_stands_in_for_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from aws_cdk.assertions import Match
 
-from tests.infra.stacks import ORDERS_STREAM, Make, deploy, music, shop
+from framework.app import load_app
+from framework.local.memory import MemoryDynamoDB
+from framework.local.provision import create_table_request
+from framework.runtime import Consumer
+from tests.infra.stacks import ORDERS_STREAM, Make, archive, deploy, music, shop
+from tests.unit.stream import ARN, event, record
 
 OTHERS = {
     "MusicLibrary": {
@@ -35,7 +40,7 @@ OTHERS = {
         (
             shop,
             "Visits",
-            {"STREAMFOLD_TABLE": "Visits", "STREAMFOLD_NAMES": "{}"},
+            {"STREAMFOLD_TABLE": "Visits", "STREAMFOLD_NAMES": '{"Orders": "shop-orders"}'},
             "views, stays",
         ),
     ],
@@ -68,6 +73,31 @@ def test_a_function_runs_the_bundle_on_arm_with_its_own_log(
         "TracingConfig": {"Mode": "Active"},
     }
     assert deployed.data["Resources"][log]["Properties"]["RetentionInDays"] == 30
+
+
+@pytest.mark.parametrize(
+    ("orders", "old_orders"),
+    [("OldOrders", "Orders"), ("OldOrders", "Archive"), ("Archive", "Orders"), ("Orders", "Archive")],
+)
+def test_a_function_runs_its_tables_handlers_whatever_name_another_table_has(
+    orders: str, old_orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed = deploy("archive", tables={"Orders": {"name": orders}, "OldOrders": {"name": old_orders}})
+    for cls in archive.aggregations:
+        monkeypatch.setattr(cls, "_declaration", cls._declaration)  # put back, since loading names the tables
+    for table, handler in ((orders, "new"), (old_orders, "old")):
+        function = deployed.data["Resources"][deployed.function(table)]["Properties"]
+        variables = function["Environment"]["Variables"]
+        assert function["Description"] == f"Streamfold: {handler}"
+        monkeypatch.setenv("STREAMFOLD_NAMES", variables["STREAMFOLD_NAMES"])
+        engine, arn = MemoryDynamoDB(), ARN.replace("MusicLibrary", table)
+        app = load_app("tests.infra.stacks:archive")
+        for each in app.tables:
+            engine.create_table(**create_table_request(app, each))
+        item = {"orderID": {"S": "1"}, "country": {"S": "NZ"}, "paid": {"S": "2026-01-31"}}
+        batch = event({**record(1, new=item), "eventSourceARN": arn}, eventSourceARN=arn)
+        assert Consumer(app, variables["STREAMFOLD_TABLE"], engine)(batch)["streamfold"]["updates"] == 1
+        assert [each["window"] for each in engine.scan(TableName="Totals")["Items"]] == [{"S": f"{handler}#2026-01"}]
 
 
 @pytest.mark.parametrize("make", [music, shop], ids=["music", "shop"])

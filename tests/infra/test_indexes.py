@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import aws_cdk as cdk
 import pytest
 
 from framework import ConfigurationError
 from framework.manifest import manifest
 from infra.indexes import SNAPSHOT, indexes_now, main
 from infra.settings import Settings, read_settings
-from tests.infra.stacks import APPS, SHOP, deploy, synthesize
+from tests.infra.stacks import APPS, SHOP, synthesize
 
 WANTED = manifest(APPS["music"])["tables"]["MusicLibrary"]["indexes"]
 MONTHS = WANTED["MonthDownloadsIndex"]
@@ -20,8 +21,8 @@ OTHER: Any = {"pk": {"name": "Genre", "type": "S"}, "sk": {"name": "DownloadCoun
 WIDER: Any = {**MONTHS, "include": ["Fans"]}
 
 
-def remember(root: Path, indexes: Any, stage: str = "prod") -> None:
-    (root / SNAPSHOT).write_text(json.dumps({stage: {"MusicLibrary": indexes}}))
+def remember(root: Path, indexes: Any, stack: str = "music-prod") -> None:
+    (root / SNAPSHOT).write_text(json.dumps({stack: {"MusicLibrary": indexes}}))
 
 
 def deployed(root: Path, **context: Any) -> dict[str, list[str]]:
@@ -38,14 +39,15 @@ def deployed(root: Path, **context: Any) -> dict[str, list[str]]:
 )
 def test_one_change_needs_no_wave(before: Any, tmp_path: Path) -> None:
     remember(tmp_path, before)
-    assert indexes_now(tmp_path, Settings(), "MusicLibrary", WANTED) == WANTED
+    assert indexes_now(tmp_path, Settings(), "music", "MusicLibrary", WANTED) == WANTED
 
 
-def test_a_new_table_and_another_stage_get_all_indexes_at_once(tmp_path: Path) -> None:
+def test_a_new_table_and_another_stack_get_all_indexes_at_once(tmp_path: Path) -> None:
     wanted = {"A": MONTHS, "B": OTHER, "C": WIDER}
-    assert indexes_now(tmp_path, Settings(), "MusicLibrary", wanted) == wanted
-    remember(tmp_path, {"D": MONTHS}, stage="dev")
-    assert indexes_now(tmp_path, Settings(), "MusicLibrary", wanted) == wanted
+    assert indexes_now(tmp_path, Settings(), "music", "MusicLibrary", wanted) == wanted
+    for stack in ("music-dev", "shop-prod"):
+        remember(tmp_path, {"D": MONTHS}, stack)
+        assert indexes_now(tmp_path, Settings(), "music", "MusicLibrary", wanted) == wanted
 
 
 @pytest.mark.parametrize(
@@ -106,15 +108,26 @@ def test_indexes_of_an_existing_table_are_not_ours_to_change(tmp_path: Path) -> 
     ("text", "came"),
     [
         ("{", "expected JSON as `make deployed` writes it, came Expecting property name"),
-        ("[]", "expected indexes by stage and table, came []"),
-        ('{"prod": 5}', "expected indexes by stage and table, came {'prod': 5}"),
-        ('{"prod": {"MusicLibrary": []}}', "expected indexes by stage and table, came {'prod': {'MusicLibrary': []}}"),
-        (
-            '{"prod": {"M": {"I": {"pk": 5}}}}',
-            "expected indexes by stage and table, came {'prod': {'M': {'I': {'pk': 5}}}}",
+        ("[" * 100_000, "expected JSON as `make deployed` writes it, came maximum recursion depth exceeded"),
+        ("[]", "expected indexes by stack and table, came []"),
+        ('{"prod": 5}', "expected indexes by stack and table, came {'prod': 5}"),
+        ('{"prod": {"MusicLibrary": []}}', "expected indexes by stack and table, came {'prod': {'MusicLibrary': []}}"),
+        *(
+            (json.dumps({"prod": {"M": {"I": index}}}), "expected indexes by stack and table, came {'prod': {'M': {'I'")
+            for index in (
+                ["pk", "sk", "include"],
+                {"pk": 5},
+                {**MONTHS, "more": 5},
+                {**MONTHS, "pk": "x"},
+                {**MONTHS, "sk": None},
+                {**MONTHS, "sk": {"name": "N"}},
+                {**MONTHS, "pk": {"name": "M", "type": "X"}},
+                {**MONTHS, "pk": {"name": 5, "type": "S"}},
+                {**MONTHS, "include": None},
+                {**MONTHS, "include": [5]},
+            )
         ),
     ],
-    ids=["no JSON", "a list", "no tables", "no indexes", "no keys"],
 )
 def test_a_broken_snapshot_is_told_in_a_sentence(
     text: str, came: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -127,22 +140,51 @@ def test_a_broken_snapshot_is_told_in_a_sentence(
     assert capsys.readouterr().err == f"streamfold: {raised.value}\n"
 
 
-def test_the_snapshot_is_brought_up_to_date_from_what_was_deployed(tmp_path: Path) -> None:
-    remember(tmp_path, {"GenreIndex": OTHER}, stage="dev")
-    for app, context in (("music", {}), ("shop", SHOP)):
-        (tmp_path / f"{app}.template.json").write_text(json.dumps(deploy(app, **context).data))
-    (tmp_path / "other.template.json").write_text("{}")
-    assert main(tmp_path, tmp_path) == 0
+def assembly(folder: Path, *apps: str) -> Path:
+    """What a synth of some of the apps makes; what earlier ones made stays beside it, as the CDK leaves it."""
+    made = cdk.App(outdir=str(folder))
+    for app in apps:
+        synthesize(app, SHOP if APPS[app].name == "shop" else {}, root=folder, made=made)
+    made.synth()
+    return folder
+
+
+def test_the_snapshot_is_brought_up_to_date_from_what_was_synthesized_last(tmp_path: Path) -> None:
+    remember(tmp_path, {"GenreIndex": OTHER}, "music-dev")
+    assert main(tmp_path, assembly(tmp_path / "cdk.out", "shop")) == 0
+    (tmp_path / "cdk.out" / "x-prod.template.json").write_text("half a template")
+    assert main(tmp_path, assembly(tmp_path / "cdk.out", "music")) == 0
     shop = manifest(APPS["shop"])["tables"]
-    assert json.loads((tmp_path / SNAPSHOT).read_text()) == {
-        "dev": {"MusicLibrary": {"GenreIndex": OTHER}},
-        "prod": {"MusicLibrary": WANTED, "Totals": shop["Totals"]["indexes"], "Visits": shop["Visits"]["indexes"]},
+    expected = {
+        "music-dev": {"MusicLibrary": {"GenreIndex": OTHER}},
+        "music-prod": {"MusicLibrary": WANTED},
+        "shop-prod": {name: shop[name]["indexes"] for name in ("Totals", "Visits")},
     }
+    assert json.loads((tmp_path / SNAPSHOT).read_text()) == expected
     # What was just deployed needs no wave.
     assert deployed(tmp_path) == {"MonthDownloadsIndex": []}
 
 
-def test_a_snapshot_needs_a_synthesized_stack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_earlier_synth_left_is_not_taken_for_deployed(tmp_path: Path) -> None:
+    assembly(tmp_path / "cdk.out", "shop")
+    assert main(tmp_path, assembly(tmp_path / "cdk.out", "music")) == 0
+    assert json.loads((tmp_path / SNAPSHOT).read_text()).keys() == {"music-prod"}
+
+
+def test_a_table_that_left_the_app_is_forgotten(tmp_path: Path) -> None:
+    assert main(tmp_path, assembly(tmp_path / "cdk.out", "shop")) == 0
+    assert main(tmp_path, assembly(tmp_path / "cdk.out", "shop-sales")) == 0
+    assert json.loads((tmp_path / SNAPSHOT).read_text())["shop-prod"].keys() == {"Totals"}
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"artifacts": {}}', '{"artifacts": {"x": {}}}'])
+def test_a_snapshot_needs_a_synthesized_stack(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cdk.out").mkdir()
+    if text is not None:
+        (tmp_path / "cdk.out" / "manifest.json").write_text(text)
     assert main(tmp_path, tmp_path / "cdk.out") == 1
     expected = f"{tmp_path / 'cdk.out'}: expected a synthesized stack, came none: run `make synth` first"
     assert capsys.readouterr().err == f"streamfold: {expected}\n"
+    assert not (tmp_path / SNAPSHOT).exists()

@@ -121,6 +121,14 @@ def test_the_failure_buckets_alarm_reads_the_metrics_that_the_bucket_writes() ->
     assert alarms(found)["music-prod-failure-bucket-Any"][3]["FilterId"] == filters["Id"]
 
 
+def test_an_alarms_name_that_would_be_too_long_ends_in_a_digest() -> None:
+    found, again = (alarms(deploy("long names", **context)) for context in ({}, {"region": "eu-central-1"}))
+    assert found.keys() == again.keys()
+    assert max(map(len, found)) == 255
+    assert all(name.startswith(f"one-prod-{'T' * 200}") for name in found if "failure-bucket" not in name)
+    assert len(found) == len(alarms(deploy("music")))
+
+
 @pytest.mark.parametrize(
     ("context", "actions"), [({}, None), ({"alarmTopic": TOPIC}, [TOPIC])], ids=["without", "with"]
 )

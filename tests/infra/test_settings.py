@@ -49,6 +49,7 @@ def test_nothing_has_to_be_set_and_data_is_then_kept() -> None:
         ({"stages": '{"prod": {"removal": "destroy"}}'}, Settings(retain=False)),
         ({"account": "", "region": "", "alarmTopic": ""}, Settings()),
         ({"account": "111122223333", "region": "us-gov-west-1"}, Settings(account="111122223333", region="us-gov-west-1")),
+        ({"region": "eusc-de-east-1"}, Settings(region="eusc-de-east-1")),
         ({"alarmTopic": "arn:aws-cn:sns:cn-north-1:111122223333:ops"}, Settings(alarm_topic="arn:aws-cn:sns:cn-north-1:111122223333:ops")),
         ({"indexes": "next"}, Settings(next_index=True)),
         ({"app": "mine:app"}, Settings(app="mine:app")),
@@ -86,14 +87,15 @@ def of_consumer(**consumer: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("context", "message"),
     [
-        ({"stage": "Prod"}, "stage: expected lower-case letters, digits and hyphens, came 'Prod'"),
-        ({"stage": 5}, "stage: expected lower-case letters, digits and hyphens, came 5"),
+        ({"stage": "Prod"}, "stage: expected lower-case letters, digits and hyphens, at most 31, letter first, came 'Prod'"),
+        ({"stage": "a" * 32}, f"stage: expected lower-case letters, digits and hyphens, at most 31, letter first, came '{'a' * 32}'"),
+        ({"stage": 5}, "stage: expected lower-case letters, digits and hyphens, at most 31, letter first, came 5"),
         ({"stages": "dev"}, "stages: expected an object, on the command line as JSON, came 'dev'"),
         ({"stages": ["dev"]}, "stages: expected an object, came ['dev']"),
         ({"stages": {"prod": None}}, "stages.prod: expected an object, came None"),
         ({"stages": {"prod": {"regoin": "x"}}}, f"stages.prod: expected keys among {KEYS}, came ['regoin']"),
-        ({"account": "12345"}, "account: expected 12 digits, came '12345'"),
-        ({"account": 111122223333}, "account: expected 12 digits, came 111122223333"),
+        ({"account": "12345"}, "account: expected 12 digits as text, came '12345'"),
+        ({"account": 111122223333}, "account: expected 12 digits as text, came 111122223333"),
         ({"region": "Frankfurt"}, "region: expected a Region such as eu-central-1, came 'Frankfurt'"),
         ({"removal": "delete"}, "removal: expected retain or destroy, came 'delete'"),
         ({"alarmTopic": "ops"}, "alarmTopic: expected the ARN of an SNS topic, came 'ops'"),
@@ -102,7 +104,7 @@ def of_consumer(**consumer: Any) -> dict[str, Any]:
         ({"tables": "[1]"}, "tables: expected an object, came [1]"),
         ({"tables": {"Music": "x"}}, "tables.Music: expected an object, on the command line as JSON, came 'x'"),
         (of_table(arn="x"), "tables.Music: expected keys among existing, name, read, readers, streamArn, write, came ['arn']"),
-        (of_table(name="a"), "tables.Music.name: expected a table's name, came 'a'"),
+        (of_table(name="a"), "tables.Music.name: expected 3 to 255 of the characters A-Z a-z 0-9 _ . -, came 'a'"),
         (of_table(streamArn="x"), "tables.Music.streamArn: expected the ARN of a DynamoDB stream, came 'x'"),
         (of_table(streamArn=MUSIC_STREAM), "tables.Music.streamArn: expected a stream of table 'Music', came 'arn:aws:dynamodb:eu-central-1:111122223333:table/MusicLibr…"),
         (of_table(name="Other", streamArn=MUSIC_STREAM), "tables.Music.streamArn: expected a stream of table 'Other', came 'arn:aws:dynamodb:eu-central-1:111122223333:table/MusicLibr…"),
@@ -178,6 +180,16 @@ def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message:
         ),
         (
             "music",
+            {"alarmTopic": "arn:aws:sns:cn-north-1:123456789012:alarms"},
+            "alarmTopic: expected arn:aws-cn:... in cn-north-1, came arn:aws:sns:cn-north-1:123456789012:alarms",
+        ),
+        (
+            "music",
+            {"tables": {"MusicLibrary": {"streamArn": MUSIC_STREAM.replace("eu-central-1", "us-gov-west-1")}}},
+            f"tables.MusicLibrary.streamArn: expected arn:aws-us-gov:... in us-gov-west-1, came {MUSIC_STREAM.replace('eu-central-1', 'us-gov-west-1')}",
+        ),
+        (
+            "music",
             {"consumers": {"MusicLibrary": {"parallelization": 2}}},
             "consumers.MusicLibrary.parallelization: expected 1, or the delivery 'ledger', since exactly once by lanes needs a shard's records one batch after the other, came 2",
         ),
@@ -187,7 +199,7 @@ def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message:
             "consumers.MusicLibrary: expected a batching window and a timeout shorter than the tumbling window of 900 s, came 300 s and 900 s",
         ),
     ],
-    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "no batching window", "stream elsewhere", "topic elsewhere", "parallel", "window"],
+    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "no batching window", "stream elsewhere", "topic elsewhere", "topic of another partition", "stream of another partition", "parallel", "window"],
 )  # fmt: skip
 def test_what_cannot_work_together_is_told_in_a_sentence(
     app: str, context: dict[str, Any], message: str, tmp_path: Path
@@ -195,6 +207,12 @@ def test_what_cannot_work_together_is_told_in_a_sentence(
     with pytest.raises(ConfigurationError) as raised:
         check(manifest(APPS[app]), read_settings(context.get), tmp_path)
     assert str(raised.value) == f"context: {message}"
+
+
+def test_a_name_that_no_map_of_the_cdk_holds_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        check(manifest(APPS["table __proto__"]), Settings(), tmp_path)
+    assert str(raised.value) == "table '__proto__': expected names that the CDK's maps can hold, came '__proto__'"
 
 
 def test_a_second_reader_and_the_longest_timeout_are_fine(tmp_path: Path) -> None:
@@ -274,6 +292,17 @@ def test_good_input_is_synthesized_without_a_word(tmp_path: Path) -> None:
     done = run(["-c", UNBUNDLED], {}, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "cdk.out" / "music-prod.template.json").is_file()
+
+
+def test_a_copy_of_the_bundle_that_an_earlier_synth_made_is_not_taken_again(tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "app.py").write_text("whole")
+    bundled = UNBUNDLED.replace("from_inline('x')", f"from_asset({str(tmp_path / 'bundle')!r})")
+    for _ in range(2):
+        assert run(["-c", bundled], {}, tmp_path).returncode == 0
+        (copy,) = (tmp_path / "cdk.out").glob("asset.*/app.py")
+        assert copy.read_text() == "whole"
+        copy.write_text("damaged")
 
 
 def test_an_error_of_ours_in_the_synthesis_keeps_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,9 +128,8 @@ def test_an_imported_table_is_referred_to_and_nothing_about_it_is_changed() -> N
     assert found.data["Metadata"]["streamfold"]["indexes"].keys() == {"Visits", "Totals"}
 
 
-def test_a_table_may_be_named_like_a_part_of_the_stack() -> None:
-    # These were the ids of other parts of the stack when tables had no place of their own.
-    for name in ("Control", "Monitoring", "Dashboards"):
+def test_a_table_may_be_named_like_a_part_of_the_stack_or_of_an_object() -> None:
+    for name in ("Control", "Monitoring", "Dashboards", "constructor"):
         assert table(deploy(f"table {name}"), name)
 
 
@@ -162,7 +161,7 @@ def test_the_stage_is_in_every_name_and_tag(make: Make, name: str, app: str, sta
     deployed = make()
     assert deployed.stack.stack_name == name
     assert deployed.data["Description"] == f"Streamfold: {app}, stage {stage}"
-    assert deployed.data["Metadata"]["streamfold"]["stage"] == stage
+    assert deployed.data["Metadata"]["streamfold"]["stack"] == name
     tags = [{"Key": "streamfold:app", "Value": app}, {"Key": "streamfold:stage", "Value": stage}]
     untagged = {"AWS::IAM::Policy", "AWS::S3::BucketPolicy"}  # they take none
     for logical, resource in deployed.data["Resources"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from json import dumps
 from typing import Any
 
 from hypothesis import given
@@ -10,9 +11,14 @@ from hypothesis import strategies as st
 
 from framework import App, StreamfoldError, Table
 from framework.consumer import Consumer
+from framework.control import Control
+from framework.failures import failure_of
+from framework.quarantine import Entry, entry_item
+from framework.redrive import Quarantine
 from handlers.app import app
 from handlers.music_library import MonthlyDownloads
 from tests.unit.stream import ARN, download, event, record
+from tests.unit.test_redrive import Stream
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just(float("nan"))
 json = st.recursive(
@@ -26,7 +32,7 @@ changes = st.fixed_dictionaries(
         "Keys": images,
         "NewImage": images | st.just(download()),
         "OldImage": images | st.just(download()),
-        "SequenceNumber": json | st.just("100000000000000000000"),
+        "SequenceNumber": json | st.sampled_from(["100000000000000000000", "12"]),
         "ApproximateCreationDateTime": json | st.floats() | st.just(1_514_764_800),
     },
 )
@@ -46,7 +52,8 @@ whole = st.fixed_dictionaries(
         "eventSourceARN": st.just(ARN),
         "eventName": st.sampled_from(["INSERT", "MODIFY", "REMOVE"]),
         "dynamodb": changes,
-    }
+    },
+    optional={"eventID": json | st.just("id")},
 )
 events = json | st.fixed_dictionaries(
     {}, optional={"Records": json | st.lists(records | whole, max_size=3), "shardId": json | st.just("shardId-1")}
@@ -62,6 +69,22 @@ class Untouched:
     def update_item(self, **arguments: Any) -> Any:
         self.calls += 1
         return {"Attributes": {}}
+
+    def transact_write_items(self, **arguments: Any) -> Any:
+        self.calls += 1
+        return {}
+
+    def put_item(self, **arguments: Any) -> Any:
+        self.calls += arguments["Item"]["pk"] != {"S": "delivery"}
+        return {}
+
+    def get_item(self, **arguments: Any) -> Any:
+        return {}
+
+    def query(self, **arguments: Any) -> Any:
+        prefix = arguments["ExpressionAttributeValues"][":first"]["S"].rpartition("/")[0]
+        images = ("NewImage", "OldImage")
+        return {"Items": [{"sk": {"S": f"{prefix}/0212/{name}/{image}"}} for name in NAMES for image in images]}
 
 
 class Everything(MonthlyDownloads):
@@ -79,25 +102,87 @@ class Elsewhere(Everything):
     source = Table("MusicLibrary", pk="songID", sk="SK", home="eu-west-1")
 
 
+NAMES = ("monthly-downloads", "everything")
+# Without a control table, and by each protocol with one.
+deliveries = st.sampled_from([None, "lanes", "ledger"])
+
+
+def consumer(an_app: App, client: Untouched, delivery: str | None) -> Consumer:
+    if delivery is None:
+        return Consumer(an_app, "MusicLibrary", client, connections=1)
+    control = Control(client, "control", lambda name, content: None, connections=1)
+    return Consumer(an_app, "MusicLibrary", client, control=control, delivery=delivery, connections=1)
+
+
 apps = st.sampled_from([app, App("everything", [Everything]), App("elsewhere", [Elsewhere])])
 
 
-@given(apps, events)
-def test_an_event_ends_in_a_response_or_a_streamfold_error_without_a_write(an_app: App, an_event: Any) -> None:
+@given(apps, deliveries, events)
+def test_an_event_ends_in_a_response_or_a_streamfold_error_without_a_write(
+    an_app: App, delivery: str | None, an_event: Any
+) -> None:
     client = Untouched()
     try:
-        response = Consumer(an_app, "MusicLibrary", client, connections=1)(an_event)
+        response = consumer(an_app, client, delivery)(an_event)
     except StreamfoldError:
         assert client.calls == 0
     else:
         assert set(response) == {"batchItemFailures", "state", "streamfold"}
 
 
-@given(apps, st.lists(whole, min_size=1, max_size=3))
-def test_a_malformed_record_among_good_ones_is_refused_whole_or_named(an_app: App, bad: list[Any]) -> None:
+@given(apps, deliveries, st.lists(whole, min_size=1, max_size=3))
+def test_a_malformed_record_among_good_ones_is_refused_whole_or_named(
+    an_app: App, delivery: str | None, bad: list[Any]
+) -> None:
     client = Untouched()
     good = record(10**20, new=download("good"))
     try:
-        Consumer(an_app, "MusicLibrary", client, connections=1)(event(good, *bad))
+        consumer(an_app, client, delivery)(event(good, *bad))
     except StreamfoldError:
         assert client.calls == 0
+
+
+infos = st.fixed_dictionaries(
+    {},
+    optional={
+        "streamArn": json | st.just(ARN),
+        "shardId": json | st.just("shardId-1"),
+        "batchSize": json | st.just(1),
+        "startSequenceNumber": json | st.just("1"),
+        "endSequenceNumber": json | st.just("2"),
+    },
+)
+bodies = json | st.fixed_dictionaries({}, optional={"DDBStreamBatchInfo": json | infos, "payload": json | events})
+
+
+@given(apps, bodies)
+def test_whatever_a_failed_batch_holds_it_is_named_and_nothing_is_written(an_app: App, body: Any) -> None:
+    client = Untouched()
+    there = Quarantine(an_app, client, "control", load=lambda name: b"", store=lambda name, content: None)
+    try:
+        redriven = there.redrive_batch(failure_of("f", dumps(body)), Stream())
+    except StreamfoldError:
+        assert client.calls == 0
+    else:
+        assert redriven.done or client.calls == 0
+
+
+@given(apps, json | changes | whole, st.sampled_from(["NewImage", "OldImage"]))
+def test_whatever_an_entry_holds_it_is_named_and_kept(an_app: App, held: Any, image: str) -> None:
+    client = Untouched()
+    there = Quarantine(an_app, client, "control", load=lambda name: b"", store=lambda name, content: None)
+    (name,) = (declaration.name for declaration in an_app.declarations)
+    entry = Entry(
+        handler=name,
+        image=image,
+        stream_arn=ARN,
+        shard_id="shardId-1",
+        sequence_number=1,
+        record=record(1, new=download()),
+        reason="",
+        at=0,
+    )
+    item = {**entry_item(entry, lambda name, content: None), "record": {"S": dumps(held)}}
+    there.redrive(item, dry_run=True)
+    assert client.calls == 0
+    assert there.redrive(item).place == entry.place

@@ -170,6 +170,21 @@ def test_a_value_that_dynamodb_rejects_is_kept_and_its_neighbours_count(engine: 
     assert len(entries(engine)) == 1
 
 
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_what_a_process_has_set_aside_it_does_not_count_once_nothing_is_in_the_way_any_more(
+    engine: MemoryDynamoDB, delivery: str
+) -> None:
+    theirs = {**Weights._declaration.key("a", "all", 0), "theirs": {"S": "x"}}
+    engine.put_item(TableName="Weights", Item=theirs)
+    run = event(record(1, new=heavy("a", "1")), record(2, new=heavy("b", "2")))
+    process = consumer(engine, delivery=delivery)
+    process(run)
+    engine.delete_item(TableName="Weights", Key=Weights._declaration.key("a", "all", 0))
+    process(run)
+    assert (total(engine, "a"), total(engine, "b")) == (None, (1, 2))
+    assert len(entries(engine)) == 1
+
+
 class Broken:
     """A client whose requests of one kind for one table fail."""
 
@@ -215,6 +230,7 @@ def test_a_batch_that_is_mostly_bad_fails_whole_and_other_handlers_go_on(
     assert found["Items"] == bad + good
     assert len(entries(engine)) == (0 if fails else bad)
     assert response["batchItemFailures"] == ([{"itemIdentifier": "1"}] if fails else [])
+    assert response["streamfold"]["mostlyBad"] == fails
     if fails:
         assert total(engine, "a") is None
         expected = f"weights: expected at most 50% of a batch to be bad records, came {bad} of {bad + good}: "

@@ -405,7 +405,7 @@ def test_an_item_that_is_not_the_aggregations_own_is_left_alone(
     assert response["batchItemFailures"] == []
     (bad,) = response["streamfold"]["bad"]
     assert bad["sequenceNumber"] == "1"
-    assert bad["reason"].endswith(reason)
+    assert reason in bad["reason"]
     assert engine.get_item(TableName="MusicLibrary", Key={"songID": {"S": "a"}, "SK": {"S": "2018-01"}})["Item"] == item
     assert MonthlyDownloads.get("a", "2018-01", client=engine) is None
 
@@ -455,7 +455,7 @@ def test_a_watermark_that_somebody_wrote_over_does_not_hold_the_batch_up(engine:
     engine.put_item(TableName="MusicLibrary", Item={**item, lane: {"S": "zzz"}, "sf~note": {"N": "1"}})
     response = consumer(event(record(2, new=download("a")), record(3, new=download("b"))))
     (bad,) = response["streamfold"]["bad"]
-    assert bad["reason"].endswith("expected a watermark such as '0212@420000', came {'S': 'zzz'}")
+    assert "expected a watermark such as '0212@420000', came {'S': 'zzz'}" in bad["reason"]
     assert MonthlyDownloads.get("b", "2018-01", client=engine) is not None
 
 

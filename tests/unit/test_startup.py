@@ -45,3 +45,11 @@ def test_garbage_is_looked_for_again_once_the_function_is_loaded(
     program: str, handler: str, expected: list[str]
 ) -> None:
     assert _after(program, {**_FUNCTION, "_HANDLER": handler}) == expected
+
+
+def test_a_process_that_the_function_starts_is_not_touched() -> None:
+    child = "import framework, gc; print(gc.isenabled())"
+    program = (
+        f"import framework.runtime, subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    )
+    assert _after(program, {**_FUNCTION, "_HANDLER": _ENTRY}) == ["True", "True", "True"]

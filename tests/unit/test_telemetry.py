@@ -25,6 +25,7 @@ _GOOD: dict[str, Any] = {
     "bad": [],
     "refusedTakeBacks": 0,
     "lateRecords": 0,
+    "mostlyBad": 0,
     "failed": 0,
     "error": "",
 }
@@ -59,6 +60,7 @@ def test_a_batch_is_one_line_of_metrics(capsys: pytest.CaptureFixture[str], monk
         "BadRecords": [0],
         "RefusedTakeBacks": [0],
         "LateRecords": [0],
+        "MostlyBad": [0],
         "NotDone": [0],
         "Lag": [12.5],
     }
@@ -109,3 +111,9 @@ def test_what_is_not_done_and_refused_take_backs_are_a_line_each(capsys: pytest.
     _, error, refused = _lines(capsys)
     assert (error["level"], error["message"], error["writes"], error["error"]) == ("ERROR", "not done", 2, "too slow")
     assert (refused["message"], refused["count"]) == ("take-backs without an aggregate to take from", 4)
+
+
+def test_an_error_is_told_without_the_key_that_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    error = "expected no item or the aggregation's own, came one of 'others': {'songID': {'S': 'secret'}}"
+    tell({**_GOOD, "failed": 1, "error": error}, "consumer")
+    assert _lines(capsys)[1]["error"] == "expected no item or the aggregation's own, came one of 'others'"
