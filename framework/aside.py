@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from framework.control import Control, EntryJob
@@ -27,7 +28,8 @@ class Aside:
 
     def __init__(self, declarations: Iterable[Declaration], control: Control | None, now: Callable[[], float]) -> None:
         self._declarations = {declaration.name: declaration for declaration in declarations}
-        self._halves = {name: compile_half(declaration) for name, declaration in self._declarations.items()}
+        # Compiled where something is set aside, which is seldom.
+        self._half = cache(lambda name: compile_half(self._declarations[name]))
         self._control = control
         self._now = now
 
@@ -43,7 +45,7 @@ class Aside:
             explain(batch.records)
         owned = self._control.owned(lane_prefix(batch.stream_arn, batch.shard_id), int(first))
         return [
-            fold_around(folded, fold, self._halves[folded.declaration.name], found)
+            fold_around(folded, fold, self._half(folded.declaration.name), found)
             if (found := owned.get(folded.declaration.name))
             else fold
             for folded, fold in started
@@ -93,7 +95,7 @@ class Aside:
 
     def _bucket(self, declaration: Declaration, record: dict[str, Any], image: str) -> tuple[str, str] | None:
         try:
-            half = self._halves[declaration.name](record, image)
+            half = self._half(declaration.name)(record, image)
         except (BadRecordError, BadValueError):
             return None
         return None if half is None else half[0]
