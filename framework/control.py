@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from framework.declaration import Declaration
 from framework.deliver import NotDoneError, Outcome, Terms, Writer
@@ -138,7 +139,7 @@ class Control(Writer[EntryJob]):
                 expected = "a table with the keys pk and sk as text"
                 raise ConfigurationError(f"control table {self.table!r}: expected {expected}, came {error}") from error
             raise DeliveryError(f"control table {self.table!r}: expected an answer, came {error}") from error
-        except BotoCoreError as error:
+        except (BotoCoreError, ResponseParserError) as error:
             raise DeliveryError(f"control table {self.table!r}: expected an answer, came {error}") from error
 
     def keep(self, jobs: Iterable[EntryJob], terms: Terms) -> None:
