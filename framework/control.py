@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -22,7 +23,7 @@ from framework.declaration import Declaration
 from framework.deliver import NotDoneError, Outcome, Terms, Writer
 from framework.errors import ConfigurationError, DeliveryError
 from framework.lanes import bound
-from framework.quarantine import PARTITION, Entry, entry_item, place_of
+from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
 
 __all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
 
@@ -30,6 +31,7 @@ DELIVERY = "delivery"
 
 # By handler and sequence number, which images of the record are in quarantine.
 Owned = Mapping[str, Mapping[int, frozenset[str]]]
+_Found = defaultdict[str, defaultdict[int, frozenset[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class Control(Writer[EntryJob]):
         super().__init__(client, **options)
         self.table = table
         self._store = store
-        self._owned: dict[str, tuple[int, Owned]] = {}
+        self._remembering = Lock()
+        self._owned: dict[str, tuple[int, _Found]] = {}
 
     def check(self, source: str, delivery: str) -> None:
         """See that a table's stream is delivered by the protocol that it always was.
@@ -91,8 +94,8 @@ class Control(Writer[EntryJob]):
     def owned(self, prefix: str, first: int) -> Owned:
         """What is in quarantine of a shard, settled or not.
 
-        Asked once for a shard: what is set aside later in this process is set aside again when it comes again, by the
-        same code.
+        Asked once for a shard; what this process sets aside later is added. It may be redriven while the process lives,
+        and what was in the record's way may be gone when it comes again.
 
         Args:
             prefix: The shard's, as `lane_prefix` gives it.
@@ -106,8 +109,14 @@ class Control(Writer[EntryJob]):
             known = self._owned[prefix] = (first, self._query(prefix, first))
         return known[1]
 
-    def _query(self, prefix: str, first: int) -> Owned:
-        found: defaultdict[str, defaultdict[int, frozenset[str]]] = defaultdict(lambda: defaultdict(frozenset))
+    def _remember(self, entry: Entry) -> None:
+        with self._remembering:  # entries are written in parallel
+            known = self._owned.get(lane_prefix(entry.stream_arn, entry.shard_id))
+            if known is not None:
+                known[1][entry.handler][entry.sequence_number] |= {entry.image}
+
+    def _query(self, prefix: str, first: int) -> _Found:
+        found: _Found = defaultdict(lambda: defaultdict(frozenset))
         request: dict[str, Any] = {
             "KeyConditionExpression": "pk = :pk AND sk BETWEEN :first AND :last",
             "ExpressionAttributeValues": {
@@ -124,7 +133,7 @@ class Control(Writer[EntryJob]):
                 handler, sequence, image = place_of(item["sk"]["S"])
                 found[handler][sequence] |= {image}
             if "LastEvaluatedKey" not in page:
-                return {handler: dict(images) for handler, images in found.items()}
+                return found
             request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
@@ -168,4 +177,5 @@ class Control(Writer[EntryJob]):
             outcome.duplicates += 1
         else:
             outcome.absorbed += 1
+        self._remember(job.entry)
         outcome.failed_from = None
