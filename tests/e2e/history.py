@@ -9,7 +9,7 @@ from typing import Any
 
 from framework import Aggregation, AllTime, App, Count, Index, Max, Min, Monthly, Sum, Table
 
-__all__ = ["MENDED", "MONTHS", "SHARDS", "TAKEN", "Counts", "History", "app", "ranked"]
+__all__ = ["MENDED", "MONTHS", "SHARDS", "TAKEN", "Counts", "History", "Record", "app", "number_of", "ranked"]
 
 SHARDS = 2
 # An artist whose aggregate cannot be written as long as somebody else's item is at its key.
@@ -119,7 +119,7 @@ class History:
     @property
     def records(self) -> list[Record]:
         """All records, in the order of their numbers."""
-        return sorted((r for shard in self.shards for r in shard), key=lambda r: int(r["dynamodb"]["SequenceNumber"]))
+        return sorted((r for shard in self.shards for r in shard), key=number_of)
 
     def recount(self, *, mended: bool = False) -> Counts:
         """What the items come to, without those that are bad, or with all of them, mended."""
@@ -141,7 +141,7 @@ class History:
     def bad(self) -> set[tuple[str, int, str]]:
         """The entries that have to be in quarantine: handler, sequence number and image."""
         return {
-            (handler, int(change["SequenceNumber"]), image)
+            (handler, number_of(record), image)
             for record in self.records
             for change in [record["dynamodb"]]
             for image in ("NewImage", "OldImage")
@@ -186,6 +186,11 @@ class History:
                 "dynamodb": change,
             }
         )
+
+
+def number_of(record: Record) -> int:
+    """A record's sequence number."""
+    return int(record["dynamodb"]["SequenceNumber"])
 
 
 def _weight(item: Item, mended: bool) -> Decimal | None:
