@@ -47,7 +47,7 @@ synth: $(INSTALLED) $(CDK) ## Make the CloudFormation template in cdk.out/, with
 deployed: $(INSTALLED) ## After a deployment: remember in deployed-indexes.json which indexes the tables have
 	@$(BIN)/python -m infra.indexes
 
-e2e: $(INSTALLED) $(CDK) $(MINISTACK) ## Deploy with the real CDK to an emulator and run what was deployed
+e2e: $(INSTALLED) $(CDK) $(MINISTACK) ## Deploy with the real CDK to an emulator and run that; count over HTTP while faults happen
 	$(BIN)/pytest -s tests/e2e $(ARGS)
 
 bench: $(INSTALLED) ## Measure speed and write cost beside the alternatives
@@ -81,7 +81,7 @@ $(CDK): package.json package-lock.json constraints.txt | $(INSTALLED)
 	@$(BIN)/python -m infra.wheels
 	@touch $@
 
-# The emulator pins another botocore than ours.
+# The emulators and the fault proxy: one pins another botocore than ours.
 $(MINISTACK): tests/e2e/ministack-requirements.txt
 	@$(PYTHON) -m venv .venv-ministack
 	@.venv-ministack/bin/python -m pip install --quiet --no-deps -r tests/e2e/ministack-requirements.txt

@@ -38,8 +38,9 @@ class Aside:
         if self._control is None or not batch.records:
             return [fold for _, fold in started]
         try:
-            first = batch.records[0]["dynamodb"]["SequenceNumber"]
-        except (KeyError, TypeError):
+            # A batch in order is the rule, but not relied on.
+            first = min([record["dynamodb"]["SequenceNumber"] for record in batch.records], key=int)
+        except (KeyError, TypeError, ValueError, OverflowError):
             explain(batch.records)
         if not is_sequence_number(first):
             explain(batch.records)

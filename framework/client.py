@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from typing import Any
+from zlib import crc32
 
 __all__ = ["CONNECTIONS", "client", "dynamodb", "put_object"]
 
@@ -29,7 +30,22 @@ def dynamodb() -> Any:
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": 3},
     )
-    return botocore.session.get_session().create_client("dynamodb", config=config)
+    found = botocore.session.get_session().create_client("dynamodb", config=config)
+    found.meta.events.register("after-call.dynamodb", _whole)
+    return found
+
+
+def _whole(http_response: Any, **_: Any) -> None:
+    """Refuse a reply that was damaged on the way.
+
+    botocore's retries look for that, but once they are used up it gives the reply out as an empty one: no item, no
+    entries.
+    """
+    expected = http_response.headers.get("x-amz-crc32")
+    if expected is not None and crc32(http_response.content) != int(expected):
+        from botocore.parsers import ResponseParserError
+
+        raise ResponseParserError(f"DynamoDB: expected a reply with the checksum {expected}, came a damaged one")
 
 
 def client(service: str) -> Any:

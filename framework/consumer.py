@@ -182,11 +182,11 @@ class Consumer:
 
 
 def _first(batch: Batch) -> int:
-    return int(batch.records[0]["dynamodb"]["SequenceNumber"])
+    return min(int(record["dynamodb"]["SequenceNumber"]) for record in batch.records)
 
 
 def _last(batch: Batch) -> int:
-    return int(batch.records[-1]["dynamodb"]["SequenceNumber"])
+    return max(int(record["dynamodb"]["SequenceNumber"]) for record in batch.records)
 
 
 def _lane(batch: Batch, share: Folded) -> tuple[str, int]:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from framework.declaration import Declaration
 from framework.deliver import NotDoneError, Outcome, Terms, Writer
@@ -62,6 +64,7 @@ class Control(Writer[EntryJob]):
         super().__init__(client, **options)
         self.table = table
         self._store = store
+        self._remembering = Lock()
         self._owned: dict[str, tuple[int, Owned]] = {}
 
     def check(self, source: str, delivery: str) -> None:
@@ -106,6 +109,11 @@ class Control(Writer[EntryJob]):
             known = self._owned[prefix] = (first, self._query(prefix, first))
         return known[1]
 
+    def _remember(self, entry: Entry) -> None:
+        with self._remembering:  # entries are written in parallel
+            if known := self._owned.get(lane_prefix(entry.stream_arn, entry.shard_id)):
+                _add(known[1], entry.place)
+
     def _query(self, prefix: str, first: int) -> Owned:
         found: Owned = {}
         request: dict[str, Any] = {
@@ -138,7 +146,7 @@ class Control(Writer[EntryJob]):
                 expected = "a table with the keys pk and sk as text"
                 raise ConfigurationError(f"control table {self.table!r}: expected {expected}, came {error}") from error
             raise DeliveryError(f"control table {self.table!r}: expected an answer, came {error}") from error
-        except BotoCoreError as error:
+        except (BotoCoreError, ResponseParserError) as error:
             raise DeliveryError(f"control table {self.table!r}: expected an answer, came {error}") from error
 
     def keep(self, jobs: Iterable[EntryJob], terms: Terms) -> None:
@@ -151,6 +159,12 @@ class Control(Writer[EntryJob]):
             outcome = self._settle(job, terms)
             if outcome.failed_from is not None:
                 raise NotDoneError(f"quarantine: {outcome.error}")
+
+    def _settle(self, job: EntryJob, terms: Terms) -> Outcome:
+        outcome = super()._settle(job, terms)
+        if outcome.failed_from is not None:  # it may be there all the same: ask again
+            self._owned.pop(lane_prefix(job.entry.stream_arn, job.entry.shard_id), None)
+        return outcome
 
     def _apply(self, job: EntryJob, outcome: Outcome, terms: Terms) -> None:
         outcome.failed_from = job.first
@@ -167,8 +181,7 @@ class Control(Writer[EntryJob]):
             outcome.duplicates += 1
         else:
             outcome.absorbed += 1
-        if known := self._owned.get(lane_prefix(job.entry.stream_arn, job.entry.shard_id)):
-            _add(known[1], job.entry.place)
+        self._remember(job.entry)
         outcome.failed_from = None
 
 

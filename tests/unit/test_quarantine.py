@@ -219,6 +219,22 @@ def test_nothing_passes_a_record_by_that_cannot_be_kept(
     assert len(entries(engine)) == 1
 
 
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_a_batch_out_of_order_is_reported_from_its_lowest_record(engine: MemoryDynamoDB, delivery: str) -> None:
+    run = event(record(5, new=heavy("a", "1")), record(3, new=heavy("a", "2")), record(4, new=download("a")))
+    consumer(engine, delivery=delivery)(event())
+    failing = consumer(Broken(engine, "put_item", "control"), engine, delivery)
+    assert failing(run)["batchItemFailures"] == [{"itemIdentifier": "3"}]
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_what_is_in_quarantine_is_left_out_of_a_batch_out_of_order(engine: MemoryDynamoDB, delivery: str) -> None:
+    consumer(engine, delivery=delivery)(event(record(3, new=download("a"))))
+    mended = event(record(5, new=heavy("a", "1")), record(3, new=heavy("a", "2")))
+    consumer(engine, delivery=delivery)(mended)
+    assert total(engine, "a") == (1, 1)
+
+
 @pytest.mark.parametrize(("bad", "good", "fails"), [(10, 9, True), (10, 10, False), (9, 0, False), (30, 0, True)])
 def test_a_batch_that_is_mostly_bad_fails_whole_and_other_handlers_go_on(
     engine: MemoryDynamoDB, bad: int, good: int, fails: bool

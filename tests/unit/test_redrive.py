@@ -104,6 +104,20 @@ def test_an_item_of_somebody_else_is_left_alone() -> None:
     assert engine.scan(TableName="Weights")["Items"] == [foreign]
 
 
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_what_was_set_aside_and_redriven_is_not_counted_when_it_comes_again(delivery: str) -> None:
+    engine = tables()
+    run = event(record(1, new=heavy("b", "1")), record(2, new=heavy("a", "5")))
+    foreign = app.aggregations[0]._declaration.key("a", "all", 0)
+    engine.put_item(TableName="Weights", Item={**foreign, "theirs": {"S": "x"}})
+    same_process = consumer(engine, delivery=delivery)
+    same_process(run)
+    engine.delete_item(TableName="Weights", Key=foreign)
+    assert [one.done for one in redriven(engine)] == [True]
+    same_process(run)
+    assert total(engine, "a") == (1, 5)
+
+
 def test_a_handler_that_is_gone_or_reads_another_table_is_named_and_the_entry_kept() -> None:
     engine = tables()
     consumer(engine)(event(record(2, new=download("a"))))
