@@ -14,7 +14,8 @@ from itertools import takewhile
 from typing import Any
 from zlib import crc32
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from framework.app import App
 from framework.codec import Image
@@ -143,13 +144,16 @@ class Quarantine:
             half = compile_half(declaration)(entry.record, entry.image)
         except StreamfoldError as error:
             return self._stays(item, str(error), dry_run=dry_run)
-        if dry_run:
-            return Redriven(place, True, "" if half else "counts for nothing")
         updates: tuple[Update, ...] = ()
         if half is not None:
             (group, label), (_, adds, values) = half
             partition = crc32(place.encode()) % declaration.partitions
             updates = (Update(declaration, group, label, partition, "", ((entry.sequence_number, adds, values),)),)
+            if not adds and not self._is_there(updates[0]) and self._has_earlier(item, entry):
+                reason = "expected what its item added before to be settled first, came an entry that is open"
+                return Redriven(place, False, reason)
+        if dry_run:
+            return Redriven(place, True, "" if half else "counts for nothing")
         guard = Guard(
             {"Update": settlement(self._control, place, self._now())},
             self._control,
@@ -196,12 +200,30 @@ class Quarantine:
                     "older or do not say: whether they were counted is forgotten",
                 )
             response = consumer(event)
-        except (StreamfoldError, ClientError) as error:
+        except (StreamfoldError, ClientError, BotoCoreError, ResponseParserError) as error:
             return Redriven(failure.source, False, str(error))
         account = response["streamfold"]
         done = not response["batchItemFailures"]
         aside = f"{account['badRecords']} set aside" if account["badRecords"] else ""
         return Redriven(failure.source, done, aside if done else account["error"])
+
+    def _is_there(self, update: Update) -> bool:
+        keys = (update.key, *update.siblings)
+        table = update.declaration.target.name
+        found = (self._client.get_item(TableName=table, Key=key, ConsistentRead=True) for key in keys)
+        return any("Item" in each for each in found)
+
+    def _has_earlier(self, item: Image, entry: Entry) -> bool:
+        """Whether an image of the same item is open that should have been added before one that is to be taken back.
+
+        Where the aggregate is not there yet, that would be taken back from nothing, and the other added for good.
+        """
+        return any(
+            other["image"] == {"S": "NewImage"}
+            and other["key"] == item["key"]
+            and int(other["sequence"]["S"]) < entry.sequence_number
+            for other in self.open(handler=entry.handler)
+        )
 
     def _declaration(self, entry: Entry) -> Declaration:
         declaration = self._app.aggregation(entry.handler)._declaration
@@ -226,7 +248,7 @@ class Quarantine:
     def _stays(self, item: Image, reason: str, *, dry_run: bool) -> Redriven:
         place = item["sk"]["S"]
         if not dry_run:
-            with suppress(ClientError):  # settled or discarded in the meantime
+            with suppress(ClientError, BotoCoreError, ResponseParserError):  # settled or discarded in the meantime
                 self._client.update_item(
                     TableName=self._control,
                     Key=key_of(place),

@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import version
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from framework.errors import StreamfoldError
 
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code: int = options.run(options)
         sys.stdout.flush()
-    except (StreamfoldError, BotoCoreError, ClientError) as error:
+    except (StreamfoldError, BotoCoreError, ClientError, ResponseParserError) as error:
         show.complain(f"streamfold: {error}")
         return 1
     except KeyboardInterrupt:

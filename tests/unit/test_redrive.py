@@ -92,6 +92,29 @@ def test_a_take_back_from_an_aggregate_that_is_not_there_is_settled_and_makes_no
     assert engine.scan(TableName="Weights")["Items"] == []
 
 
+def test_nothing_is_taken_back_before_what_was_to_be_added_first() -> None:
+    engine = tables()
+    consumer(engine)(event(record(1, new=download("a")), record(2, old=download("a"))))
+    mend(engine, "4")
+
+    class Denied(Failing):
+        """A client on which every transaction fails."""
+
+        calls = 5
+
+    first, second = redriven(Denied(engine))
+    assert (first.done, second.done) == (False, False)
+    assert second.reason == "expected what its item added before to be settled first, came an entry that is open"
+    there = quarantine(engine)
+    added, taken = there.open()
+    assert not there.redrive(taken, dry_run=True).done
+    assert not there.redrive(taken).done
+    assert there.redrive(added).done
+    assert total(engine, "a") == (1, 4)
+    assert there.redrive(taken) == Redriven(taken["sk"]["S"], True)
+    assert total(engine, "a") is None
+
+
 def test_an_item_of_somebody_else_is_left_alone() -> None:
     engine = tables()
     consumer(engine)(event(record(2, new=download("a"))))
@@ -291,9 +314,10 @@ def test_a_redrive_that_was_cut_short_is_finished_though_the_lane_has_moved_on()
 class Failing(Broken):
     """A client on which the second transaction and all after it fail."""
 
+    calls = 0
+
     def __init__(self, engine: MemoryDynamoDB) -> None:
         super().__init__(engine, "", "")
-        self.calls = 0
 
     def transact_write_items(self, **arguments: Any) -> Any:
         self.calls += 1
