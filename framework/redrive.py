@@ -149,11 +149,11 @@ class Quarantine:
             (group, label), (_, adds, values) = half
             partition = crc32(place.encode()) % declaration.partitions
             updates = (Update(declaration, group, label, partition, "", ((entry.sequence_number, adds, values),)),)
-            if not adds and not self._is_there(updates[0]) and self._has_earlier(item, entry):
-                reason = "expected what its item added before to be settled first, came an entry that is open"
-                return Redriven(place, False, reason)
         if dry_run:
             return Redriven(place, True, "" if half else "counts for nothing")
+        if entry.image == "OldImage" and updates and not self._is_there(updates[0]) and self._has_earlier(item, entry):
+            reason = "expected what its item added before to be settled first, came an entry that is open"
+            return Redriven(place, False, reason)
         guard = Guard(
             {"Update": settlement(self._control, place, self._now())},
             self._control,
