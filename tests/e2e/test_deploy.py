@@ -19,6 +19,9 @@ from botocore.exceptions import ClientError
 
 from framework.lanes import MARK
 from framework.local.poller import WINDOW_SECONDS
+from framework.quarantine import place_of
+from framework.redrive import Quarantine
+from handlers.app import app as music
 from tests.e2e.cloud import ACCOUNT, REGION, Checkout, Cloud, Consumer, Deployed, running
 from tests.e2e.emulator import Ministack
 
@@ -139,6 +142,7 @@ def test_what_is_deployed_counts_exactly_once_until_it_is_destroyed(
         assert second.mapping[key] == first.mapping[key]
     assert second.function["CodeSha256"] != first.function["CodeSha256"]
     count_by_day_too(second, library, checkpoints)
+    set_aside(cloud, second, library)
 
     checkout.cdk("destroy", "--all", "--force", context=CONTEXT)
     check_nothing_is_left(cloud)
@@ -222,6 +226,26 @@ def count_by_day_too(deployed: Deployed, library: Library, checkpoints: dict[str
         assert above_zero(library.counts("Downloads")) == library.recount(characters=10, prefix="day#")
         assert library.counts() == library.recount(characters=7)
         check_filter(again)
+
+
+def set_aside(cloud: Cloud, deployed: Deployed, library: Library) -> None:
+    """A record that cannot be counted goes to the deployed control table, with the function's own grants, once."""
+    counts = library.counts()
+    control = deployed.function["Environment"]["Variables"]["STREAMFOLD_CONTROL"]
+    client = cloud.client("dynamodb")
+    quarantine = Quarantine(music, client, control, load=str.encode, store=lambda name, content: None)
+    for _ in range(2):
+        with running(deployed) as function:
+            consumer = Consumer(deployed, function)
+            library.put("a", "download-99", "whenever")  # the second one changes nothing
+            consumer.deliver()
+        places = [place_of(item["sk"]["S"]) for item in quarantine.open()]
+        assert sorted((handler, image) for handler, _, image in places) == [
+            ("daily-downloads", "NewImage"),
+            ("monthly-downloads", "NewImage"),
+        ]
+        assert library.counts() == counts
+    assert quarantine.delivery(TABLE) == "lanes"
 
 
 def check_months(library: Library, counts: Counts) -> None:
