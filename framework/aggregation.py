@@ -115,6 +115,9 @@ class Aggregation:
         return reading.all_of(cls._declaration, window, client)
 
 
+_MEMBERS = (classmethod, staticmethod, property)
+
+
 class _Checker:
     """Checks one subclass, field by field, and resolves it."""
 
@@ -226,10 +229,13 @@ class _Checker:
                 continue
             if isinstance(value, type) and issubclass(value, Measure):
                 raise self.wrong(name, f"a measure such as {value.__name__}(...)", _Text(f"the class {value.__name__}"))
-            if isinstance(value, Condition | Window | Index | Table):
-                import difflib
+            if isinstance(value, Measure) or callable(value) or isinstance(value, _MEMBERS):
+                continue
+            import difflib
 
-                close = difflib.get_close_matches(name, Aggregation.__annotations__, 1)
+            # Any other value may be a user's own, unless its name is nearly that of a field.
+            close = difflib.get_close_matches(name, Aggregation.__annotations__, 1, 0.8)
+            if close or isinstance(value, Condition | Window | Index | Table):
                 hint = f" (did you mean {close[0]!r}?)" if close else ""
                 raise self.wrong(name, f"a field that an aggregation has{hint}", value)
 

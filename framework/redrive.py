@@ -63,6 +63,9 @@ class Quarantine:
         load: Gets an object of the failure bucket by its name.
         store: Puts one.
         now: The time in epoch seconds.
+
+    Attributes:
+        app: The app.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Quarantine:
         store: Callable[[str, bytes], None],
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._app = app
+        self.app = app
         self._client = client
         self._control = control
         self._load = load
@@ -182,7 +185,7 @@ class Quarantine:
         try:
             event = failure.event(lambda each: _records(streams, each))
             consumer = Consumer(
-                self._app,
+                self.app,
                 failure.table,
                 self._client,
                 control=Control(self._client, self._control, self._store, connections=1, now=self._now),
@@ -226,7 +229,7 @@ class Quarantine:
         )
 
     def _declaration(self, entry: Entry) -> Declaration:
-        declaration = self._app.aggregation(entry.handler)._declaration
+        declaration = self.app.aggregation(entry.handler)._declaration
         table = table_of(entry.stream_arn)
         if declaration.source.name != table:
             raise ConfigurationError(

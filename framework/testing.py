@@ -84,14 +84,17 @@ def assert_exactly_once(
             seed, the first wrong aggregates and the line that replays the run.
         ConfigurationError: The history changes a table that no aggregation reads.
     """
+    __tracebackhide__ = True  # by pytest, above what was found
     if not callable(history):
         history = tuple(history)
     counted = 0
+    bad: set[str] = set()
     for seed in seeds:
         changes = history(Random(seed)) if callable(history) else history
         replay = f"assert_exactly_once({_arguments(seed, faults, shards, delivery)})"
         try:
-            run = Simulation(app, seed=seed, faults=faults, shards=shards, delivery=delivery).run(changes)
+            simulation = Simulation(app, seed=seed, faults=faults, shards=shards, delivery=delivery)
+            run = simulation.run(changes)
         except Exception as error:
             error.add_note(f"with seed {seed}; replay: {replay}")
             raise
@@ -101,8 +104,10 @@ def assert_exactly_once(
             more = [f"  and {len(run.wrong) - _MOST_SHOWN} more"] * (len(run.wrong) > _MOST_SHOWN)
             head = f"app {app.name!r} with seed {seed}: {len(run.wrong)} wrong"
             raise AssertionError("\n".join([head, *shown, *more, f"replay: {replay}"]))
+        bad.update(simulation.set_aside() if not counted else ())
     if not counted:
-        raise AssertionError(f"app {app.name!r}: expected changes that count, came none under any seed")
+        reasons = f": {'; '.join(sorted(bad)[:_MOST_SHOWN])}" if bad else ""
+        raise AssertionError(f"app {app.name!r}: expected changes that count, came none under any seed{reasons}")
 
 
 def _arguments(seed: int, faults: Faults | None, shards: int, delivery: str) -> str:

@@ -9,7 +9,7 @@ from constructs import Construct
 
 __all__ = ["METRICS_ID", "Control"]
 
-METRICS_ID = "all"  # of the bucket's request metrics
+METRICS_ID = "given-up"  # of the request metrics for what Lambda puts there
 
 _FAILURE_DAYS = 90  # to redrive in; a stream keeps its records for one
 
@@ -49,7 +49,7 @@ class Control(Construct):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             encryption=s3.BucketEncryption.S3_MANAGED,
             enforce_ssl=True,
-            metrics=[s3.BucketMetrics(id=METRICS_ID)],
+            metrics=[s3.BucketMetrics(id=METRICS_ID, prefix="aws/")],
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             lifecycle_rules=[
                 s3.LifecycleRule(

@@ -95,7 +95,23 @@ def _monitor_function(facade: monitoring.MonitoringFacade, table: str, consumer:
             )
         },
     )
-    metrics = [("BadRecords", "bad-records"), ("RefusedTakeBacks", "refused-take-backs"), ("NotDone", "not-done")]
+    metrics = [
+        (
+            "BadRecords",
+            "bad-records",
+            "Records that cannot be counted were set aside. Nothing is lost, it can wait: streamfold quarantine list.",
+        ),
+        (
+            "RefusedTakeBacks",
+            "refused-take-backs",
+            "Deletes or edits met no aggregate: it expired, or the items were there before the stream was on.",
+        ),
+        (
+            "NotDone",
+            "not-done",
+            "Part of a batch comes again. Passing if rare; else the function's log says why, and the stream waits.",
+        ),
+    ]
     facade.monitor_custom(
         alarm_friendly_name=f"{table}-records",
         human_readable_name=f"Records of {table}",
@@ -112,11 +128,11 @@ def _monitor_function(facade: monitoring.MonitoringFacade, table: str, consumer:
                             period=_PERIOD,
                         ),
                         alarm_friendly_name=f"{table}-{short}",
-                        add_alarm={"Any": _above(0)},
+                        add_alarm={"Any": _above(0, meaning)},
                     )
                 ],
             )
-            for metric, short in metrics
+            for metric, short, meaning in metrics
         ],
     )
 
@@ -150,7 +166,11 @@ def _monitor_table(facade: monitoring.MonitoringFacade, name: str, deployed: Dep
                         metric=deployed.table.metric("TransactionConflict", statistic="Sum", period=_PERIOD),
                         alarm_friendly_name=f"{name}-conflicts",
                         # Conflicts are retried; hundreds say that something else writes the aggregates.
-                        add_alarm={"Many": _above(100)},
+                        add_alarm={
+                            "Many": _above(
+                                100, "Writes met transactions, and are tried again. What else writes the table?"
+                            )
+                        },
                     )
                 ],
             )
@@ -177,7 +197,11 @@ def _monitor_failures(facade: monitoring.MonitoringFacade, control: Control) -> 
                             period=_PERIOD,
                         ),
                         alarm_friendly_name="failure-bucket",
-                        add_alarm={"Any": _above(0)},
+                        add_alarm={
+                            "Any": _above(
+                                0, "Lambda gave records up; they are in the bucket: streamfold redrive --failures."
+                            )
+                        },
                     )
                 ],
             )
@@ -185,7 +209,11 @@ def _monitor_failures(facade: monitoring.MonitoringFacade, control: Control) -> 
     )
 
 
-def _above(threshold: float) -> monitoring.CustomThreshold:
+def _above(threshold: float, meaning: str) -> monitoring.CustomThreshold:
     return monitoring.CustomThreshold(
-        threshold=threshold, comparison_operator=_ABOVE, treat_missing_data_override=_QUIET, period=_PERIOD
+        threshold=threshold,
+        comparison_operator=_ABOVE,
+        treat_missing_data_override=_QUIET,
+        period=_PERIOD,
+        alarm_description_override=f"{meaning} See docs/operating.md.",
     )

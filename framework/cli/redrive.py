@@ -54,6 +54,8 @@ def _redrive(options: Any) -> int:
         if options.dry_run or options.handler or options.since or options.uncertain:
             raise ConfigurationError("--failures: expected no other choice of entries beside it, came one")
         return _tell(_batches(quarantine, options.failures), options)
+    if options.handler:
+        quarantine.app.aggregation(options.handler)  # a name that nobody has is told, and is not nothing to do
     found = quarantine.open(handler=options.handler, since=options.since)
     return _tell(
         (quarantine.redrive(item, dry_run=options.dry_run, uncertain=options.uncertain) for item in found), options

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 from framework.codec import Image, decode_item, encode_item, to_event
 from framework.decode import Record
 from framework.errors import EventError, shortened
 from framework.local.attempts import Window, event_of
-from framework.local.streams import Shard, Stream
+from framework.local.streams import Shard
 from framework.tables import Table
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
 EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 WINDOW_SECONDS = 900
 _AS_IT_IS = frozenset({"S", "N", "BOOL", "NULL", "SS", "NS"})
+_places = count(1)  # of shards that events are of which name none
 _NEW_YEAR = 1_514_764_800.0  # 2018-01-01T00:00:00Z
 
 
@@ -143,7 +145,7 @@ def event(*records: Record, at: float = _NEW_YEAR, shard: Shard | None = None, *
     """
     if not records:
         raise EventError("event: expected a record or more, came none")
-    into = Stream(records[0]["eventSourceARN"]).shards[0] if shard is None else shard
+    into = Shard(records[0]["eventSourceARN"], next(_places)) if shard is None else shard
     entries = [into.append(record, at=at) for record in records]
     window = Window.at(at, WINDOW_SECONDS)
     return {**event_of(entries, into.stream_arn, into.shard_id, window=window), **more}

@@ -146,6 +146,11 @@ class Simulation:
         wrong = recount.wrong(self._world.items(), self._world.left)
         return Run(tuple(wrong), self._chance.happened, recount.aggregates)
 
+    def set_aside(self) -> list[str]:
+        """Why records were set aside, each reason once."""
+        items = self.client.scan(TableName=CONTROL)["Items"]
+        return sorted({item["reason"]["S"] for item in items if "reason" in item})
+
     def _run(self, changes: deque[Change]) -> None:
         self._most_steps = _LEAST_STEPS + _STEPS_A_CHANGE * len(changes)
         while changes:

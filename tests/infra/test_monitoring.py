@@ -87,7 +87,7 @@ def of_table(stack: str, table: str, physical: str, *indexes: str) -> dict[str, 
 
 
 def of_bucket(stack: str) -> dict[str, tuple[Any, ...]]:
-    where = {"BucketName": "AWS::S3::Bucket", "FilterId": "all"}
+    where = {"BucketName": "AWS::S3::Bucket", "FilterId": "given-up"}
     return {f"{stack}-failure-bucket-Any": ("AWS/S3", "PutRequests", "Sum", where, 0)}
 
 

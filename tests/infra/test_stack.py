@@ -212,7 +212,7 @@ def test_the_failure_bucket_is_private_encrypted_and_cleaned_up(make: Make) -> N
                 }
             ]
         },
-        "MetricsConfigurations": [{"Id": "all"}],
+        "MetricsConfigurations": [{"Id": "given-up", "Prefix": "aws/"}],
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
         "PublicAccessBlockConfiguration": {
             "BlockPublicAcls": True,

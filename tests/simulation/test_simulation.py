@@ -306,6 +306,23 @@ def test_a_history_of_which_nothing_counts_is_no_proof() -> None:
         assert_exactly_once(App("downloads", [Downloads]), [put(events, song(kind="upload"))], seeds=range(3))
 
 
+def test_nothing_counts_because_all_is_bad_is_told_with_the_reason() -> None:
+    class Misspelled(Downloads):
+        """Of an attribute that no item has."""
+
+        name = "misspelled"
+        group_by = "genra"
+
+    expected = "came none under any seed: attribute 'genra' is missing"
+    with pytest.raises(AssertionError, match=expected):
+        assert_exactly_once(App("misspelled", [Misspelled]), [put(events, song())], seeds=range(3))
+
+
+def test_events_that_name_no_shard_are_of_different_ones() -> None:
+    first, second = (event(inserted(events, song(n))) for n in range(2))
+    assert first["shardId"] != second["shardId"]
+
+
 def test_an_error_names_the_seed() -> None:
     with pytest.raises(ConfigurationError, match=r"expected a change of a source table \('Events'\)") as caught:
         assert_exactly_once(OWN, lambda random: [put(orders, {"number": 1})], seeds=[3], faults=Faults.none())

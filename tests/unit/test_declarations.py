@@ -68,6 +68,8 @@ def declare(**fields: Any) -> type[Aggregation]:
         ({"group_by": lambda self, item: 1}, r"Downloads.group_by: .* came def <lambda>\(self, item\)"),
         ({"group_by": lambda *, item: 1}, r"Downloads.group_by: .* came def <lambda>\(\*, item\)"),
         ({"group_by": lambda **item: 1}, r"Downloads.group_by: .* came def <lambda>\(\*\*item\)"),
+        ({"on_expire": "retract"}, r"Downloads.on_expire: expected a field that an aggregation has \(did you mean 'on_expiry'\?\), came 'retract'"),
+        ({"groupby": "songID"}, r"Downloads.groupby: expected a field that an aggregation has \(did you mean 'group_by'\?\), came 'songID'"),
         ({"were": attr("SK").exists()}, r"Downloads.were: expected a field that an aggregation has \(did you mean 'where'\?\), came"),
         ({"Plays": Count}, r"Downloads.Plays: expected a measure such as Count\(...\), came the class Count"),
         ({"group": Count()}, "Downloads.group: expected another name"),
