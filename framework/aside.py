@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
 from typing import Any
 
 from framework.control import Control, EntryJob
 from framework.declaration import Declaration
-from framework.decode import Batch, by_number, explain, is_sequence_number, key_text
+from framework.decode import Batch, by_number, event_ids, explain, is_sequence_number, key_text
 from framework.deliver import Outcome, Rejection, Terms
 from framework.errors import BadRecordError, BadValueError
 from framework.fold import IMAGES, BadRecord, Fold, Folded, compile_half, fold_around
-from framework.quarantine import Entry, lane_prefix
+from framework.ledger import marker
+from framework.quarantine import Entry, item_text, lane_prefix
 
 __all__ = ["Aside"]
 
@@ -24,14 +26,23 @@ class Aside:
         declarations: The consumer's aggregations.
         control: Keeps it; None if nobody does.
         now: The time in epoch seconds.
+        by_ledger: Whether a record that has counted has a marker.
     """
 
-    def __init__(self, declarations: Iterable[Declaration], control: Control | None, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        declarations: Iterable[Declaration],
+        control: Control | None,
+        now: Callable[[], float],
+        *,
+        by_ledger: bool = False,
+    ) -> None:
         self._declarations = {declaration.name: declaration for declaration in declarations}
         # Compiled where something is set aside, which is seldom.
         self._half = cache(lambda name: compile_half(self._declarations[name]))
         self._control = control
         self._now = now
+        self._by_ledger = by_ledger
 
     def around(self, batch: Batch, started: Sequence[tuple[Folded, Fold]]) -> list[Fold]:
         """The folds of a batch, which leave out what is in quarantine, settled or not."""
@@ -39,12 +50,13 @@ class Aside:
             return [fold for _, fold in started]
         try:
             # A batch in order is the rule, but not relied on.
-            first = min([record["dynamodb"]["SequenceNumber"] for record in batch.records], key=int)
+            numbers = sorted([record["dynamodb"]["SequenceNumber"] for record in batch.records], key=int)
         except (KeyError, TypeError, ValueError, OverflowError):
             explain(batch.records)
-        if not is_sequence_number(first):
+        first, last = numbers[0], numbers[-1]
+        if not is_sequence_number(first) or not is_sequence_number(last):
             explain(batch.records)
-        owned = self._control.owned(lane_prefix(batch.stream_arn, batch.shard_id), int(first))
+        owned = self._control.owned(lane_prefix(batch.stream_arn, batch.shard_id), int(first), int(last))
         return [
             fold_around(folded, fold, self._half(folded.declaration.name), found)
             if (found := owned.get(folded.declaration.name))
@@ -78,6 +90,19 @@ class Aside:
 
         return keep
 
+    def awaiter(self, batch: Batch) -> Callable[[Declaration, Sequence[int]], AbstractSet[int]] | None:
+        """Tells of which records' items an addition is open in quarantine: `Terms.awaited`."""
+        control = self._control
+        if control is None:
+            return None
+        keys = cache(control.awaited)  # asked once a batch, and seldom at all
+
+        def awaited(declaration: Declaration, sequences: Sequence[int]) -> AbstractSet[int]:
+            records, open_keys = by_number(batch.records), keys(declaration.name)
+            return {sequence for sequence in sequences if open_keys and item_text(records[sequence]) in open_keys}
+
+        return awaited
+
     def rejected(self, batch: Batch, declaration: Declaration, rejected: Sequence[Rejection]) -> list[BadRecord]:
         """The records of rejected contributions, each with the images that made the contribution."""
         records = by_number(batch.records)
@@ -102,6 +127,10 @@ class Aside:
         return None if half is None else half[0]
 
     def _jobs(self, batch: Batch, bad: BadRecord) -> list[EntryJob]:
+        guard = None
+        if self._by_ledger and self._control is not None:
+            (event,) = event_ids([bad.record]).values()
+            guard = marker(self._control.table, bad.handler, event, self._now())
         return [
             EntryJob(
                 self._declarations[bad.handler],
@@ -116,6 +145,7 @@ class Aside:
                     at=int(self._now()),
                     uncertain=bad.uncertain,
                 ),
+                guard,
             )
             for image in bad.images
         ]

@@ -88,7 +88,7 @@ class Consumer:
         self._clock = clock
         self._checked = control is None
         self._starts = [compile_fold(declaration) for declaration in declarations]
-        self._aside = Aside(declarations, control, now)
+        self._aside = Aside(declarations, control, now, by_ledger=by_ledger)
         writer: type[Writer[Any]] = LedgerDelivery if by_ledger else Delivery
         self._writer = writer(client, connections=connections, now=now, clock=clock, sleep=sleep, jitter=jitter)
 
@@ -148,7 +148,9 @@ class Consumer:
         return min((o.failed_from for o in settled if o.failed_from is not None), default=None)
 
     def _settle(self, batch: Batch, jobs: Sequence[Any], deadline: float) -> list[Outcome]:
-        terms = Terms(deadline=deadline, set_aside=self._aside.keeper(batch, deadline))
+        terms = Terms(
+            deadline=deadline, set_aside=self._aside.keeper(batch, deadline), awaited=self._aside.awaiter(batch)
+        )
         if self._redriving:
             # In order and up to the first that is not done, since each moves the lane.
             old = bool(batch.records) and self._now() - (created(batch.records[0]) or 0) > _WATERMARKS_LAST
@@ -202,7 +204,8 @@ def _seconds_left(context: Any) -> float:
 
 def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
     """Fail the batch where DynamoDB rejects all of it for what no record is to blame for, such as a wrong table."""
-    reason = next(outcome.error for outcome in outcomes if outcome.misfit)
+    # Without the key that it is about: Lambda logs what is raised.
+    reason = next(outcome.error for outcome in outcomes if outcome.misfit).partition(": {")[0]
     if not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
         raise DeliveryError(f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {reason}")
 

@@ -10,7 +10,7 @@ A table with the keys `pk` and `sk` (text) and the time to live `expires`, made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -22,6 +22,7 @@ from framework.declaration import Declaration
 from framework.deliver import NotDoneError, Outcome, Terms, Writer
 from framework.errors import ConfigurationError, DeliveryError
 from framework.lanes import bound
+from framework.ledger import Guard
 from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
 
 __all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
@@ -32,6 +33,19 @@ DELIVERY = "delivery"
 Owned = dict[str, dict[int, frozenset[str]]]
 
 
+# A process that had no batch of a shard for so long asks again: another one may have had some.
+_FRESH_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a process knows to be in quarantine of a shard, and when and up to where it last had a batch."""
+
+    owned: Owned
+    last: int
+    at: float
+
+
 @dataclass(frozen=True, slots=True)
 class EntryJob:
     """An entry to be written.
@@ -39,10 +53,12 @@ class EntryJob:
     Attributes:
         declaration: The aggregation.
         entry: The entry.
+        marker: The record's marker, where it has one once it is counted: then there is nothing to set aside.
     """
 
     declaration: Declaration
     entry: Entry
+    marker: Guard | None = None
 
     @property
     def first(self) -> int:
@@ -65,7 +81,7 @@ class Control(Writer[EntryJob]):
         self.table = table
         self._store = store
         self._remembering = Lock()
-        self._owned: dict[str, tuple[int, Owned]] = {}
+        self._owned: dict[str, _Known] = {}
 
     def check(self, source: str, delivery: str) -> None:
         """See that a table's stream is delivered by the protocol that it always was.
@@ -90,29 +106,52 @@ class Control(Writer[EntryJob]):
                 f"stream drain, then `streamfold delivery {source} {delivery}` (docs/operating.md)"
             )
 
-    def owned(self, prefix: str, first: int) -> Owned:
+    def owned(self, prefix: str, first: int, last: int) -> Owned:
         """What is in quarantine of a shard, settled or not.
 
-        Asked once for a shard; what this process sets aside later it remembers. What another one sets aside meanwhile
-        it sets aside too when that comes again, unless what was in the way is gone by then: a foreign item, or a sum
-        that was too large. Redrive finds such an entry open, though its record has counted.
+        Asked for a shard when its records come again or come after a pause, when another process may have had some of
+        them; what this process sets aside it remembers. Two processes that have the shard at the very same time do not
+        see what the other sets aside meanwhile: where only one of them can count a record, as while a mended version is
+        deployed, redrive finds an entry open though its record has counted.
 
         Args:
             prefix: The shard's, as `lane_prefix` gives it.
-            first: The sequence number to begin with.
+            first: A batch's first sequence number.
+            last: Its last one.
 
         Raises:
             DeliveryError: The control table does not answer.
         """
-        known = self._owned.get(prefix)
-        if known is None or first < known[0]:
-            known = self._owned[prefix] = (first, self._query(prefix, first))
-        return known[1]
+        known, now = self._owned.get(prefix), self._clock()
+        if known is None or first <= known.last or now - known.at > _FRESH_SECONDS:
+            known = self._owned[prefix] = _Known(self._query(prefix, first), last, now)
+        known.last, known.at = last, now
+        return known.owned
 
     def _remember(self, entry: Entry) -> None:
         with self._remembering:  # entries are written in parallel
             if known := self._owned.get(lane_prefix(entry.stream_arn, entry.shard_id)):
-                _add(known[1], entry.place)
+                _add(known.owned, entry.place)
+
+    def awaited(self, handler: str) -> frozenset[str]:
+        """The items, by the text of their keys, of which a handler has yet to count an addition that was set aside.
+
+        Raises:
+            DeliveryError: The control table does not answer.
+        """
+        request: dict[str, Any] = {
+            "KeyConditionExpression": "pk = :pk",
+            "FilterExpression": "#handler = :handler AND #image = :image AND attribute_not_exists(done)",
+            "ExpressionAttributeNames": {"#handler": "handler", "#image": "image", "#key": "key"},
+            "ExpressionAttributeValues": {
+                ":pk": {"S": PARTITION},
+                ":handler": {"S": handler},
+                ":image": {"S": "NewImage"},
+            },
+            "ProjectionExpression": "#key",
+            "ConsistentRead": True,
+        }
+        return frozenset(str(item["key"]["S"]) for item in self._pages(request) if "key" in item)
 
     def _query(self, prefix: str, first: int) -> Owned:
         found: Owned = {}
@@ -126,13 +165,17 @@ class Control(Writer[EntryJob]):
             "ProjectionExpression": "sk",
             "ConsistentRead": True,
         }
+        for item in self._pages(request):
+            _add(found, item["sk"]["S"])
+        return found
+
+    def _pages(self, request: dict[str, Any]) -> Iterator[Any]:
         while True:
             page = self._ask("query", **request)
-            for item in page["Items"]:
-                _add(found, item["sk"]["S"])
+            yield from page["Items"]
             if "LastEvaluatedKey" not in page:
-                return found
-            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+                return
+            request = {**request, "ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
         """The answer to a request; None where its condition failed."""
@@ -168,6 +211,12 @@ class Control(Writer[EntryJob]):
 
     def _apply(self, job: EntryJob, outcome: Outcome, terms: Terms) -> None:
         outcome.failed_from = job.first
+        if job.marker is not None:
+            where = {"TableName": job.marker.table, "Key": job.marker.key, "ConsistentRead": True}
+            if job.marker.settled(self._call(outcome, terms, "get_item", where).get("Item")):
+                outcome.duplicates += 1
+                outcome.failed_from = None
+                return
         try:
             item = entry_item(job.entry, self._store)
         except (ClientError, BotoCoreError) as error:
@@ -186,6 +235,9 @@ class Control(Writer[EntryJob]):
 
 
 def _add(owned: Owned, place: str) -> None:
-    handler, sequence, image = place_of(place)
+    try:
+        handler, sequence, image = place_of(place)
+    except ValueError:
+        return  # nobody's entry
     images = owned.setdefault(handler, {})
     images[sequence] = images.get(sequence, frozenset()) | {image}

@@ -98,7 +98,8 @@ def decode(event: object, *, lanes: bool = True) -> Batch:
             explain(records)
         if source != SOURCE or table_of(stream) is None:
             raise EventError(f"event: expected records of a DynamoDB stream, came {shortened(f'{source} {stream}')}")
-    shard_id = event.get("shardId", "" if not lanes else None)
+    # Without a window there is none, and what was set aside has to be found again whether the event says it or not.
+    shard_id = event.get("shardId") if lanes else ""
     if not isinstance(shard_id, str) or (lanes and not shard_id):
         raise ConfigurationError(
             "event: expected a shardId, came none: the event source mapping needs a tumbling window "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,7 @@ _PASSING = frozenset(
 _ABOUT_A_VALUE = ("Number overflow", "Number underflow", "significant digits", "incorrect data type", "Item size")
 # What an answer means hangs on the request.
 _JUDGED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException", "ValidationException"})
+_AWAITED = "expected what the item added before to be counted first, came a take-back of what is set aside"
 # Full jitter between tries, in seconds: from 0 up to 50 ms, doubled each time up to 2 s.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -104,6 +106,7 @@ class Terms:
         deadline: When to stop, by the steady clock.
         set_aside: Keeps contributions that DynamoDB will never take, before anything that follows them is written, or
             raises `NotDoneError`; None to keep them nowhere.
+        awaited: Those of some records, by sequence number, of whose items an addition is set aside; None for none.
         accept_misfits: Whether to set aside also what may be the deployment's fault; otherwise it is not done.
         through: The last record of a run that is brought again after others have followed it; 0 for no such run.
         forgotten: Whether that was so long ago that watermarks may have been dropped.
@@ -111,6 +114,7 @@ class Terms:
 
     deadline: float
     set_aside: Callable[[Declaration, Sequence[Rejection]], None] | None = None
+    awaited: Callable[[Declaration, Sequence[int]], AbstractSet[int]] | None = None
     accept_misfits: bool = False
     through: int = 0
     forgotten: bool = False
@@ -207,6 +211,20 @@ class Writer(Generic[AJob]):
         )
         return any(owner(reply.get("Item", {})) == update.declaration.name for reply in replies)
 
+    def _refuse_take_backs(self, update: Update, outcome: Outcome, terms: Terms) -> Update | None:
+        """What is left of an update whose aggregate is not there: nothing is taken back from it.
+
+        What takes back an addition that is set aside is set aside with it, to be taken back once that has counted.
+        """
+        left = drop_take_backs(update)
+        refused = update.contributions[: -len(left.contributions) if left else None]
+        awaited = terms.awaited(update.declaration, [c[0] for c in refused]) if terms.awaited and refused else ()
+        kept = tuple(c for c in refused if c[0] in awaited)
+        if kept:
+            self._set_aside(replace(update, contributions=kept), _AWAITED, outcome, terms)
+        outcome.refused_take_backs += len(refused) - len(kept)
+        return left
+
     def _reject(self, update: Update, reason: str, outcome: Outcome, terms: Terms, *, misfit: bool) -> None:
         """Set aside an update that DynamoDB will never take, before anything that follows it is written."""
         if misfit and not terms.accept_misfits:
@@ -301,9 +319,7 @@ class Delivery(Writer[Update]):
             return left
         if self._exists_elsewhere(update, outcome, terms):
             return replace(update, exists=True)
-        left = drop_take_backs(update)
-        outcome.refused_take_backs += len(update.contributions) - (len(left.contributions) if left else 0)
-        return left
+        return self._refuse_take_backs(update, outcome, terms)
 
     def _isolate(self, update: Update, outcome: Outcome, terms: Terms, reason: str, *, misfit: bool) -> None:
         """Apply the halves of a rejected update in turn, down to the record that DynamoDB will never take."""

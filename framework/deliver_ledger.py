@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from framework.codec import Image
 from framework.deliver import NotDoneError, Outcome, Terms, Writer, foreign, is_misfit
 from framework.errors import BadValueError
-from framework.lanes import owner, position
+from framework.lanes import is_redriven, owner, position
 from framework.ledger import Posting, actions, update_action
-from framework.plan import Update, drop_absorbed, drop_take_backs
+from framework.plan import Update, drop_absorbed
 
 __all__ = ["LedgerDelivery"]
 
@@ -94,20 +94,19 @@ class LedgerDelivery(Writer[Posting]):
             elif self._exists_elsewhere(update, outcome, terms):
                 left = left.with_update(place, replace(update, exists=True))
             else:
-                kept = drop_take_backs(update)
-                outcome.refused_take_backs += len(update.contributions) - (len(kept.contributions) if kept else 0)
-                left = left.with_update(place, kept)
+                left = left.with_update(place, self._refuse_take_backs(update, outcome, terms))
         return left
 
     def _behind(self, update: Update, item: Image, outcome: Outcome, terms: Terms) -> Update | None:
         """What is left of an update whose lane has moved on, above its watermark.
 
-        As long as the watermark lies in the run that is brought again, it tells what of the run was absorbed. Beyond
-        its end it tells nothing: what follows the run has moved it, whether or not the run was absorbed.
+        As long as the lane's watermark lies in the run that is brought again, it tells what of the run was absorbed.
+        Beyond its end it tells nothing: what follows the run has moved it, whether or not the run was absorbed. Nor
+        does one that another redrive has moved.
         """
         left = drop_absorbed(update, item)
         absorbed = replace(update, contributions=update.contributions[: -len(left.contributions) if left else None])
-        if _stands(item, update) <= terms.through:
+        if _stands(item, update) <= terms.through and not is_redriven(item[update.lane]):
             outcome.duplicates += len(absorbed.contributions)
         else:
             self._set_aside(absorbed, _UNCERTAIN, outcome, terms, uncertain=True)

@@ -54,11 +54,16 @@ class Failure:
             SourceError: They are not all there any more.
         """
         records = read(self) if self.records is None else self.records
-        if len(records) < self.size:
+        numbers = {int(str(number)) for record in records if is_sequence_number(number := _number(record))}
+        ends = {self.first, self.last}
+        if len(numbers) < self.size or not numbers >= ends or (min(numbers), max(numbers)) != (self.first, self.last):
+            hint = ": a stream keeps its records for 24 hours" if self.records is None else ""
             raise SourceError(
                 f"{self.source}: expected {self.size} records from {self.first} to {self.last} in {self.stream_arn}, "
-                f"came {len(records)}: a stream keeps its records for 24 hours"
+                f"came {len(numbers)}{hint}"
             )
+        if any(record.get("eventSourceARN") != self.stream_arn for record in records):
+            raise SourceError(f"{self.source}: expected records of {self.stream_arn}, came some of another stream")
         return {"Records": records, "shardId": self.shard_id}
 
 
@@ -92,6 +97,11 @@ def failure_of(source: str, body: str | bytes) -> Failure:
         if not isinstance(records, list):
             raise SourceError(f"{source}: payload: expected an event with Records, came {shortened(payload)}")
     return Failure(source, str(stream), shard, int(str(ends[0])), int(str(ends[1])), size, records)
+
+
+def _number(record: object) -> object:
+    change = record.get("dynamodb") if isinstance(record, Mapping) else None
+    return change.get("SequenceNumber") if isinstance(change, Mapping) else None
 
 
 def _json(source: str, text: str | bytes) -> dict[str, Any]:

@@ -31,11 +31,22 @@ from functools import lru_cache
 from framework.codec import AttributeValue, Image
 from framework.errors import BadValueError, shortened
 
-__all__ = ["LANE_PREFIX", "MARK", "bound", "hour_of", "lane_attribute", "owner", "position", "stale", "watermark"]
+__all__ = [
+    "LANE_PREFIX",
+    "MARK",
+    "bound",
+    "hour_of",
+    "is_redriven",
+    "lane_attribute",
+    "owner",
+    "position",
+    "stale",
+    "watermark",
+]
 
 MARK = "sf~"
 LANE_PREFIX = MARK
-_is_watermark = re.compile(r"[0-9]{2}(?P<number>[0-9]{1,40})@(?P<hour>[0-9]{1,9})").fullmatch
+_is_watermark = re.compile(r"[0-9]{2}(?P<number>[0-9]{1,40})@(?P<hour>[0-9]{1,9})(?P<redriven>r?)").fullmatch
 # Twice the life of a stream record, for trimming is late and clocks differ.
 _FORGET_AFTER_HOURS = 48
 
@@ -66,9 +77,20 @@ def hour_of(seconds: float) -> int:
     return int(seconds // 3600)
 
 
-def watermark(sequence: int, hour: int) -> str:
-    """The value of a lane attribute. It sorts above the `bound` of its own number and below that of the next."""
-    return f"{bound(sequence)}@{hour}"
+def watermark(sequence: int, hour: int, *, redriven: bool = False) -> str:
+    """The value of a lane attribute. It sorts above the `bound` of its own number and below that of the next.
+
+    Args:
+        sequence: The sequence number.
+        hour: The hour, as `hour_of` gives it.
+        redriven: Whether the records below it are not all absorbed: redrive has moved it, and not the lane.
+    """
+    return f"{bound(sequence)}@{hour}{'r' * redriven}"
+
+
+def is_redriven(value: AttributeValue) -> bool:
+    """Whether a watermark was moved by redrive."""
+    return str(value.get("S", "")).endswith("r")
 
 
 def position(value: AttributeValue) -> int:

@@ -138,7 +138,7 @@ def postings(folded: Folded, guards: Mapping[int, Guard], partition: int, lane: 
         for sequence, _, _ in found:
             added.setdefault(sequence, []).append(bucket)
     updates = tuple(
-        Update(folded.declaration, group, label, partition, lane, found)
+        Update(folded.declaration, group, label, partition, lane, found, redriven=bool(lane))
         for (group, label), found in contributions.items()
     )
     whole = Posting(folded.declaration, {sequence: guards[sequence] for sequence in sorted(added)}, updates)

@@ -10,6 +10,7 @@ from framework.decode import Record
 
 __all__ = ["LiveShard", "live_shards"]
 
+_MOST_EMPTY = 200
 _PAGE = 1000  # the most that GetRecords gives (DynamoDB Streams API reference)
 
 
@@ -32,17 +33,22 @@ class LiveShard:
         self.shard_id = shard_id
 
     def records(self, after: int = 0, *, at: int = 0) -> Iterator[Record]:
-        """The records above a sequence number, or from one on, a page at a time, until a page is empty."""
+        """The records above a sequence number, or from one on, a page at a time, until a page is empty.
+
+        A page may be empty though more follow (DynamoDB Streams API reference, GetRecords), so from `at` on many are
+        asked for.
+        """
         place: dict[str, str] = {"ShardIteratorType": "TRIM_HORIZON"}
         if after:
             place = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": str(after)}
         if at:
             place = {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "SequenceNumber": str(at)}
         first = self._client.get_shard_iterator(StreamArn=self._read_from, ShardId=self.shard_id, **place)
-        iterator = first["ShardIterator"]
+        iterator, empty = first["ShardIterator"], 0
         while iterator:
             page = self._client.get_records(ShardIterator=iterator, Limit=_PAGE)
-            if not page["Records"]:
+            empty = 0 if page["Records"] else empty + 1
+            if empty > (_MOST_EMPTY if at else 0):
                 return
             for record in page["Records"]:
                 yield _as_lambda_sends(record, self.stream_arn, self._region)

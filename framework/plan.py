@@ -44,6 +44,7 @@ class Update:
         lane: The lane attribute; empty where markers guard the write and not a watermark.
         contributions: For each record its sequence number, whether it only adds, and a value for each slot, in
             rising order of the sequence numbers.
+        redriven: Whether redrive brings it, after the lane may have moved on.
         exists: Whether the aggregate is known to have an item, in another partition, so that a take-back may
             make this one.
     """
@@ -54,6 +55,7 @@ class Update:
     partition: int
     lane: str
     contributions: tuple[tuple[int, bool, Values], ...]
+    redriven: bool = False
     exists: bool = False
 
     @property
@@ -142,7 +144,11 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
     build = _Expression()
     mark, own = build.name(MARK), build.text(update.declaration.name)
     if update.lane:
-        lane, last, first = "#lane", build.text(watermark(update.last, hour)), build.text(bound(update.first))
+        lane, last, first = (
+            "#lane",
+            build.text(watermark(update.last, hour, redriven=update.redriven)),
+            build.text(bound(update.first)),
+        )
         build.names[lane] = update.lane
         build.sets.append(f"{lane} = {last}")
         build.conditions.append(f"(attribute_not_exists({lane}) OR {lane} < {first})")

@@ -29,6 +29,7 @@ __all__ = [
     "Entry",
     "entry_item",
     "entry_of",
+    "item_text",
     "key_of",
     "lane_prefix",
     "place_of",
@@ -109,7 +110,7 @@ def entry_item(entry: Entry, store: Callable[[str, bytes], None]) -> dict[str, A
         entry: The entry.
         store: Puts an object under a name, for a record that is too large for an item.
     """
-    text = json.dumps(entry.record, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(entry.record, separators=(",", ":"))  # ASCII, for text of Lambda's may be no Unicode
     item: dict[str, AttributeValue] = {
         **entry.key,
         "handler": {"S": entry.handler},
@@ -117,8 +118,8 @@ def entry_item(entry: Entry, store: Callable[[str, bytes], None]) -> dict[str, A
         "stream": {"S": entry.stream_arn},
         "shard": {"S": entry.shard_id or "-"},
         "sequence": {"S": str(entry.sequence_number)},
-        "key": {"S": shortened(key_text(entry.record), 1000)},
-        "reason": {"S": entry.reason[:2000]},
+        "key": {"S": item_text(entry.record)},
+        "reason": {"S": _sound(entry.reason)[:2000]},
         "at": {"N": str(entry.at)},
     }
     if entry.uncertain:
@@ -164,6 +165,16 @@ def entry_of(item: Image, load: Callable[[str], bytes]) -> Entry:
             f"control table: {item.get('sk', {}).get('S')}: expected a quarantined record, "
             f"came an item that cannot be read: {error!r}"
         ) from error
+
+
+def item_text(record: Record) -> str:
+    """The key of a record's item as entries have it: text that tells items apart."""
+    return _sound(key_text(record))[:1000]
+
+
+def _sound(text: str) -> str:
+    """A text with a mark in place of what is no Unicode."""
+    return text.encode(errors="replace").decode()
 
 
 def _text(item: Image, load: Callable[[str], bytes]) -> str | bytes:

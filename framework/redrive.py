@@ -145,7 +145,7 @@ class Quarantine:
                 return Redriven(place, False, f"uncertain: {entry.reason}")
             declaration = self._declaration(entry)
             half = compile_half(declaration)(entry.record, entry.image)
-        except StreamfoldError as error:
+        except (StreamfoldError, ClientError, BotoCoreError) as error:
             return self._stays(item, str(error), dry_run=dry_run)
         updates: tuple[Update, ...] = ()
         if half is not None:
@@ -241,7 +241,7 @@ class Quarantine:
         """The protocol that delivers a table's stream, by what the control table remembers; None if nothing is."""
         key = {"pk": {"S": DELIVERY}, "sk": {"S": table}}
         item = self._client.get_item(TableName=self._control, Key=key, ConsistentRead=True).get("Item")
-        return None if item is None else str(item["delivery"]["S"])
+        return None if item is None else item.get("delivery", {}).get("S")
 
     def switch(self, table: str, delivery: str) -> None:
         """Have a table's stream, which has to be drained, delivered by another protocol from now on."""

@@ -11,6 +11,7 @@ __all__ = ["METRICS_ID", "Control"]
 
 METRICS_ID = "given-up"  # of the request metrics for what Lambda puts there
 
+_GIVEN_UP = "aws/"  # what the names of Lambda's objects begin with
 _FAILURE_DAYS = 90  # to redrive in; a stream keeps its records for one
 
 
@@ -49,13 +50,14 @@ class Control(Construct):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             encryption=s3.BucketEncryption.S3_MANAGED,
             enforce_ssl=True,
-            metrics=[s3.BucketMetrics(id=METRICS_ID, prefix="aws/")],
+            metrics=[s3.BucketMetrics(id=METRICS_ID, prefix=_GIVEN_UP)],
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             lifecycle_rules=[
+                # Not of what the quarantine keeps there, whose entries stay until they are settled.
+                s3.LifecycleRule(prefix=_GIVEN_UP, expiration=cdk.Duration.days(_FAILURE_DAYS)),
                 s3.LifecycleRule(
-                    expiration=cdk.Duration.days(_FAILURE_DAYS),
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
-                )
+                ),
             ],
             removal_policy=removal,
         )

@@ -9,7 +9,6 @@ from typing import Any
 from framework.cli import show
 from framework.cli.control import add_control, quarantine_of
 from framework.codec import Image, json_line
-from framework.quarantine import place_of
 
 __all__ = ["add_to", "moment"]
 
@@ -50,7 +49,8 @@ def _list(options: Any) -> int:
         if options.json:
             print(json_line(_about(item)))
         else:
-            rows.append((item["sk"]["S"], _time(item), item["key"]["S"], item["reason"]["S"]))
+            about = _about(item)
+            rows.append((about["entry"], about["at"], about["key"], about["reason"]))
     if rows:
         show.table(("entry", "set aside", "item", "reason"), rows)
     if not options.json:
@@ -89,22 +89,23 @@ def _discard(options: Any) -> int:
 
 
 def _about(item: Image) -> dict[str, Any]:
-    handler, sequence, image = place_of(item["sk"]["S"])
+    def text(name: str, kind: str = "S") -> str:
+        return str(item.get(name, {}).get(kind, ""))
+
     return {
-        "entry": item["sk"]["S"],
-        "handler": handler,
-        "image": image,
-        "sequenceNumber": str(sequence),
-        "key": item["key"]["S"],
-        "at": _time(item),
+        "entry": text("sk"),
+        "handler": text("handler"),
+        "image": text("image"),
+        "sequenceNumber": text("sequence"),
+        "key": text("key"),
+        "at": _iso(text("at", "N")),
         "uncertain": "uncertain" in item,
-        "reason": item["reason"]["S"],
+        "reason": text("reason"),
     }
 
 
-def _time(item: Image) -> str:
-    return _iso(int(item["at"]["N"]))
-
-
-def _iso(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _iso(seconds: object) -> str:
+    try:
+        return datetime.fromtimestamp(int(str(seconds)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return str(seconds)  # somebody wrote over it

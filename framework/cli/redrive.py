@@ -50,7 +50,9 @@ def add_to(commands: Any) -> None:
 
 def _redrive(options: Any) -> int:
     quarantine = quarantine_of(options)
-    if options.failures:
+    if options.failures is not None:
+        if not options.failures:
+            raise ConfigurationError("--failures: expected a source, came none")
         if options.dry_run or options.handler or options.since or options.uncertain:
             raise ConfigurationError("--failures: expected no other choice of entries beside it, came one")
         return _tell(_batches(quarantine, options.failures), options)
@@ -102,7 +104,10 @@ def _bodies(source: str) -> Iterator[tuple[str, str | bytes, Callable[[], object
             for found in page.get("Contents", ()):
                 where = {"Bucket": bucket, "Key": found["Key"]}
                 if not found["Key"].startswith(_QUARANTINED):
-                    body = s3.get_object(**where)["Body"].read()
+                    try:
+                        body = s3.get_object(**where)["Body"].read()
+                    except s3.exceptions.NoSuchKey:
+                        continue  # somebody else has done it
                     yield f"s3://{bucket}/{found['Key']}", body, partial(s3.delete_object, **where)
     elif source.startswith("https://") or source.startswith("http://"):
         sqs, seen = client("sqs"), set[str]()
@@ -127,6 +132,7 @@ def _received(sqs: Any, queue: str) -> list[Any]:
 
 def _delivery(options: Any) -> int:
     quarantine = quarantine_of(options)
+    quarantine.app.sourced_from(options.table)
     now = quarantine.delivery(options.table)
     if options.delivery is None or options.delivery == now:
         print(f"{options.table}: {now or 'not yet delivered'}")

@@ -104,6 +104,9 @@ def test_a_failed_batch_comes_from_a_file_or_the_input(
 class Bucket:
     """An S3 client with some objects."""
 
+    class exceptions:  # botocore's name
+        NoSuchKey = KeyError
+
     def __init__(self, objects: dict[str, str]) -> None:
         self.objects = objects
 

@@ -82,6 +82,8 @@ class Untouched:
         return {}
 
     def query(self, **arguments: Any) -> Any:
+        if ":first" not in arguments["ExpressionAttributeValues"]:
+            return {"Items": []}
         prefix = arguments["ExpressionAttributeValues"][":first"]["S"].rpartition("/")[0]
         images = ("NewImage", "OldImage")
         return {"Items": [{"sk": {"S": f"{prefix}/0212/{name}/{image}"}} for name in NAMES for image in images]}

@@ -126,7 +126,8 @@ def test_a_bad_record_is_kept_for_its_handler_and_counts_for_the_others(engine: 
     assert found is not None
     assert found["Items"] == 3
     ((place, entry),) = entries(engine).items()
-    assert place == f"{PLACE}012/weights/NewImage"
+    shard = PLACE if delivery == "lanes" else PLACE.replace("shardId-00000001514764800000-abcdef12", "-")
+    assert place == f"{shard}012/weights/NewImage"
     assert json.loads(entry["record"]["S"]) == bad
     assert entry["reason"] == {"S": "attribute 'weight' is missing"}
     assert entry["at"] == {"N": "1600000000"}
@@ -183,6 +184,76 @@ def test_what_a_process_has_set_aside_it_does_not_count_once_nothing_is_in_the_w
     process(run)
     assert (total(engine, "a"), total(engine, "b")) == (None, (1, 2))
     assert len(entries(engine)) == 1
+
+
+@pytest.mark.parametrize("shard", [None, "shardId-00000001514764800000-abcdef12"])
+def test_the_ledger_finds_an_entry_whether_an_event_names_its_shard_or_not(
+    engine: MemoryDynamoDB, shard: str | None
+) -> None:
+    for named in (None, shard):
+        whole = event(record(2, new=download("a")), shardId=named)
+        assert consumer(engine, delivery="ledger")(whole)["batchItemFailures"] == []
+    assert len(entries(engine)) == 1
+
+
+def test_what_the_ledger_has_counted_no_later_version_sets_aside(engine: MemoryDynamoDB) -> None:
+    consumer(engine, delivery="ledger")(event(record(1, new=heavy("a", "5"))))
+    response = consumer(engine, delivery="ledger")(event(record(1, new=download("a"))))
+    assert response["batchItemFailures"] == []
+    assert entries(engine) == {}
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_what_takes_back_an_addition_that_is_set_aside_waits_for_it(engine: MemoryDynamoDB, delivery: str) -> None:
+    bad, good = download("a"), heavy("a", "7")
+    consumer(engine, delivery=delivery)(event(record(1, new=bad)))
+    mended = event(record(2, old=good, new=heavy("a", "5")), record(3, old=heavy("a", "5")))
+    response = consumer(engine, delivery=delivery)(mended)
+    assert response["streamfold"]["refusedTakeBacks"] == 0
+    assert [place_of(place)[1:] for place in entries(engine)] == [
+        (1, "NewImage"),
+        (2, "NewImage"),
+        (2, "OldImage"),
+        (3, "OldImage"),
+    ]
+    other = {**record(4, old=heavy("b", "5"))}
+    assert consumer(engine, delivery=delivery)(event(other))["streamfold"]["refusedTakeBacks"] == 2  # both handlers
+
+
+def test_a_process_asks_again_when_records_come_again_or_after_a_pause(engine: MemoryDynamoDB) -> None:
+    clock = [0.0]
+
+    def process() -> Consumer:
+        control = Control(engine, "control", no_object, connections=1, clock=lambda: clock[0])
+        return Consumer(app, "MusicLibrary", engine, control=control, connections=1)
+
+    warm = process()
+    warm(event(record(1, new=heavy("a", "1"))))
+    queries = engine.requests["Query"]
+    warm(event(record(2, new=heavy("a", "1"))))
+    assert engine.requests["Query"] == queries
+    process()(event(record(3, new=download("a"))))
+    queries = engine.requests["Query"]
+    clock[0] += 31
+    warm(event(record(3, new=heavy("a", "1"))))
+    assert engine.requests["Query"] == queries + 1
+    warm(event(record(3, new=heavy("a", "1"))))
+    assert engine.requests["Query"] == queries + 2
+    assert total(engine, "a") == (2, 2)
+
+
+def test_text_that_is_no_unicode_is_kept_all_the_same(engine: MemoryDynamoDB) -> None:
+    whole = record(1, new=download("a", note={"S": "\ud800"}))
+    assert consumer(engine)(event(whole))["batchItemFailures"] == []
+    (item,) = entries(engine).values()
+    assert entry_of(item, {}.__getitem__).record == whole
+
+
+@pytest.mark.parametrize("place", ["zzz", "02x/weights/NewImage"])
+def test_an_item_in_the_quarantine_that_is_no_entry_stops_nothing(engine: MemoryDynamoDB, place: str) -> None:
+    engine.put_item(TableName="control", Item={"pk": {"S": "quarantine"}, "sk": {"S": f"{PLACE}{place}"}})
+    assert consumer(engine)(event(record(1, new=heavy("a", "1"))))["batchItemFailures"] == []
+    assert total(engine, "a") == (1, 1)
 
 
 class Broken:

@@ -345,6 +345,54 @@ def test_records_beyond_what_is_remembered_are_named_and_kept(age: float) -> Non
     assert total(engine, "a") is None
 
 
+def test_a_batch_that_overlaps_one_that_was_redriven_is_not_taken_for_absorbed() -> None:
+    engine = tables()
+    records = [at(n, new=heavy("a", str(10**n))) for n in range(1, 7)]
+    there = quarantine(engine)
+    assert there.redrive_batch(failure_of("f", failed(*records[2:4])), None).done
+    assert there.redrive_batch(failure_of("g", failed(*records)), None).done
+    open_entries = [*there.open(handler="weights")]
+    assert all(there.redrive(item, uncertain=True).done for item in open_entries)
+    assert total(engine, "a") == (6, 1111110)
+
+
+def test_an_entry_whose_object_is_gone_is_kept_and_named() -> None:
+    engine = tables()
+    consumer(engine)(event(record(1, new=download("a"))))
+    (item,) = entries(engine).values()
+    del item["record"]
+    engine.put_item(TableName="control", Item={**item, "object": {"S": "quarantine/x"}})
+
+    def gone(name: str) -> bytes:
+        raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "gone"}}, "GetObject")
+
+    there = Quarantine(app, engine, "control", load=gone, store=no_object)
+    (one,) = [there.redrive(each) for each in [*there.open()]]
+    assert not one.done
+    assert "NoSuchKey" in one.reason
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([1, 1], "f: expected 2 records from 1 to 2 in arn"),
+        ([1, 3], "f: expected 2 records from 1 to 2 in arn"),
+        ([2], "f: expected 2 records from 1 to 2 in arn"),
+        ([1, -2], "f: expected records of arn"),
+    ],
+)
+def test_a_batch_that_is_not_the_one_it_says_is_kept(records: list[int], message: str) -> None:
+    given = [at(abs(n), new=heavy("a", "5")) for n in records]
+    for number, each in zip(records, given, strict=True):
+        if number < 0:
+            each["eventSourceARN"] = ARN.replace("MusicLibrary", "Others")
+    body = json.loads(failed(at(1, new=heavy("a", "5")), at(2, new=heavy("a", "5"))))
+    body["payload"]["Records"] = given
+    one = quarantine(tables()).redrive_batch(failure_of("f", json.dumps(body)), None)
+    assert not one.done
+    assert one.reason.startswith(message)
+
+
 class Stream:
     """A DynamoDB Streams client with some records."""
 
@@ -358,6 +406,8 @@ class Stream:
     def get_records(self, **arguments: Any) -> dict[str, Any]:
         start = int(arguments["ShardIterator"])
         found = [each for each in self.records if int(each["dynamodb"]["SequenceNumber"]) >= start]
+        if not arguments["ShardIterator"].startswith("0"):
+            return {"Records": [], "NextShardIterator": f"0{start}"}  # a page may be empty though more follow
         return {"Records": [{**each, "eventVersion": "1.1", "awsRegion": "us-east-1"} for each in found]}
 
 
