@@ -100,15 +100,21 @@ class Consumer:
             raise ConfigurationError(f"event: expected records of table {self._table!r}, came {batch.table!r}")
         if batch.records and self._home not in (None, batch.region):
             return self._away(batch)
-        if self._control is not None and not self._checked:
-            self._control.check(self._table, self._delivery)
-            self._checked = True
         started = [start() for start in self._starts]
         folded = [f for f, _ in started]
+        try:
+            if self._control is not None and not self._checked:
+                self._control.check(self._table, self._delivery)
+                self._checked = True
+            folds = self._aside.around(batch, started)
+        except DeliveryError as error:
+            if not batch.records:
+                raise
+            return self._again(batch, folded, str(error))
         outcomes: list[Outcome] = []
         processor = StreamProcessor(lambda: self._deliver(batch, folded, outcomes, deadline))
         try:
-            with processor(batch.records, route(batch, self._aside.around(batch, started))):
+            with processor(batch.records, route(batch, folds)):
                 processor.process()
         except (EventError, ConfigurationError) as error:
             explain(batch.records, error)  # only here is it known which of the records it is
@@ -119,6 +125,20 @@ class Consumer:
         mostly_bad = len(self._aside.split(folded)[0])
         found = account(batch, folded, bad, outcomes, mostly_bad)
         return {**processor.response(), "state": {}, "streamfold": found}
+
+    def _again(self, batch: Batch, folded: list[Folded], error: str) -> dict[str, Any]:
+        """The answer where nothing could begin.
+
+        It is reported and not raised: Lambda halves a batch that raises, and of halves nobody can tell that most of
+        the batch is bad.
+        """
+        try:
+            first = _first(batch)
+        except (KeyError, TypeError, ValueError):
+            explain(batch.records, DeliveryError(error))
+        failed = Outcome(folded[0].declaration, failed_from=first, error=error)
+        found = account(batch, folded, [], [failed])
+        return {"batchItemFailures": [{"itemIdentifier": str(first)}], "state": {}, "streamfold": found}
 
     def _away(self, batch: Batch) -> dict[str, Any]:
         """The answer to a replica's records of a global table: its home Region has them as well, and counts them."""

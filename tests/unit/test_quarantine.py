@@ -369,8 +369,12 @@ def test_a_control_table_with_other_keys_is_told_in_a_sentence(keys: tuple[str, 
 
 
 def test_a_control_table_that_does_not_answer_stops_the_batch(engine: MemoryDynamoDB) -> None:
+    broken = consumer(Broken(engine, "get_item", "control"), engine)
+    response = broken(event(record(1, new=heavy("a", "1"))))
+    assert response["batchItemFailures"] == [{"itemIdentifier": "1"}]
+    assert response["streamfold"]["error"].startswith("control table 'control': expected an answer, came ")
     with pytest.raises(DeliveryError, match=r"control table 'control': expected an answer, came .*AccessDenied"):
-        consumer(Broken(engine, "get_item", "control"), engine)(event(record(1, new=heavy("a", "1"))))
+        broken(event())
     assert total(engine, "a") is None
 
 
