@@ -48,7 +48,7 @@ class Faults:
         deploy: After a step, another mapping with another batch size goes on from the checkpoints, and the old one
             may go on beside it as the second poller.
         split: After a change, a shard splits.
-        quiet: After a change, what is left is done, and one to three days pass.
+        quiet: After a change, what is left is done, the second pollers end, and one to three days pass.
 
     Raises:
         ConfigurationError: A rate that is no probability.

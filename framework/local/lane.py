@@ -125,7 +125,9 @@ class Lane:
         """Do what is due: invoke the function, or pass over records that it does not get."""
         if not self._pieces:
             self._take()
-        if self._pieces:
+        looked_at = None
+        while self._pieces and self._pieces[0] is not looked_at:  # where all of one goes, the next may be as old
+            looked_at = self._pieces[0]
             self._drop_old()
         if self._pieces:
             self._attempt(self._pieces[0])
@@ -182,7 +184,7 @@ class Lane:
         return self.shard.closed or self._clock.now >= window.end
 
     def _drop_old(self) -> None:
-        """Take out of the batch what has expired or is too old for the function to get."""
+        """Take out of the first piece what has expired or is too old for the function to get."""
         piece, now, max_age = self._pieces[0], self._clock.now, self._settings.max_age
         if not piece.entries:
             # Nothing expires where a window is ended, so that alone would be tried for ever.

@@ -29,7 +29,21 @@ _EXACT = Context(prec=400, Emin=-999999, Emax=999999)
 
 Values: TypeAlias = tuple[Decimal, ...]
 Share: TypeAlias = tuple[tuple[str, str], Values]  # group and label; a value for each slot
-Contribution: TypeAlias = tuple[bool, Values]  # whether it only adds
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a change adds to one aggregate.
+
+    Attributes:
+        adds: Whether it only adds.
+        owed: Whether the same item added to the aggregate before, so that there is an aggregate to take back from.
+        values: A value for each slot.
+    """
+
+    adds: bool
+    owed: bool
+    values: Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,8 @@ class Recount:
     - The items of an aggregate's partitions are added up; which of them there are is not compared.
     - A record that cannot be counted for an aggregation counts for nothing, neither its old nor its new image.
     - A change that came when its aggregate's retention was over counts for nothing.
+    - What takes back an item that was added to the aggregate counts: the addition is in the same shard or in one that
+      it came from by a split, so it was done before, and the aggregate is there.
     - What takes back an item that was there before the stream was on may find the aggregate or not, for shards are in
       no order. It is refused where no shard has made the aggregate, and counts once where another one has; what was
       refused may come again and count. Each of these outcomes is right.
@@ -156,26 +172,30 @@ class _Totals:
 
     def __init__(self, slots: Sequence[Slot], lanes: Mapping[str, Sequence[Contribution]]) -> None:
         self._slots = slots
-        first_adds = {
-            lane: next((place for place, (adds, _) in enumerate(each) if adds), len(each))
-            for lane, each in lanes.items()
-        }
-        certain = [values for lane, each in lanes.items() for _, values in each[first_adds[lane] :]]
+        certain: list[Values] = []
+        optional: dict[str, list[Values]] = {}
+        makers: list[str] = []
+        for lane, each in lanes.items():
+            first = next((place for place, contribution in enumerate(each) if contribution.adds), len(each))
+            optional[lane] = [contribution.values for contribution in each[:first] if not contribution.owed]
+            certain += [contribution.values for contribution in each[:first] if contribution.owed]
+            certain += [contribution.values for contribution in each[first:]]
+            if first < len(each):
+                makers.append(lane)
         self.possible: set[Values] = set()
         # The shard that makes the aggregate has had refused what it took back before. Of every other shard, anything
-        # that it took back before its own first addition may have met the aggregate or not.
-        for maker, each in lanes.items():
-            if first_adds[maker] < len(each):
-                totals = {self._sum(certain)}
-                for lane, contributions in lanes.items():
-                    for _, values in contributions[: first_adds[lane] if lane != maker else 0]:
-                        totals |= {self._sum([total, values]) for total in totals}
-                        if len(totals) > _MOST_OUTCOMES:
-                            raise ConfigurationError(
-                                f"history: expected fewer changes of existing items, came {len(totals)} outcomes or "
-                                "more for one aggregate"
-                            )
-                self.possible |= totals
+        # that it took back before its own first addition may have met the aggregate or not, but for what is owed.
+        for maker in makers:
+            totals = {self._sum(certain)}
+            for lane, early in optional.items():
+                for values in early if lane != maker else ():
+                    totals |= {self._sum([total, values]) for total in totals}
+                    if len(totals) > _MOST_OUTCOMES:
+                        raise ConfigurationError(
+                            f"history: expected fewer changes of existing items, came {len(totals)} outcomes or "
+                            "more for one aggregate"
+                        )
+            self.possible |= totals
 
     def _sum(self, rows: Sequence[Values]) -> Values:
         combine: dict[str, Callable[[Sequence[Decimal]], Decimal]] = {"add": _total, "least": min, "greatest": max}
@@ -234,6 +254,7 @@ def _contributions(
     """What every change adds to which aggregate of an aggregation, by the shard that tells of it."""
     share = _share(declaration)
     found: dict[tuple[str, str], dict[str, list[Contribution]]] = defaultdict(lambda: defaultdict(list))
+    added: set[tuple[str, tuple[str, str]]] = set()  # which item to which aggregate
     for change in changes:
         if change.table != declaration.source.name:
             continue
@@ -241,10 +262,13 @@ def _contributions(
             continue
         if declaration.on_expiry == "keep" and (change.expiry or _replicated(declaration.source, change)):
             continue
-        for place, contribution in _difference(share(change.old), share(change.new)):
+        item = key_text(declaration.source, change.new or change.old or {})
+        for place, adds, values in _difference(share(change.old), share(change.new)):
             over = declaration.expiry(place[1])
             if over is None or change.at < over:
-                found[place][change.shard].append(contribution)
+                found[place][change.shard].append(Contribution(adds, (item, place) in added, values))
+                if adds:
+                    added.add((item, place))
     return found
 
 
@@ -256,16 +280,16 @@ def _replicated(table: Table, change: Seen) -> bool:
     return over is not None and Decimal(over) <= change.at
 
 
-def _difference(old: Share | None, new: Share | None) -> Iterator[tuple[tuple[str, str], Contribution]]:
-    """What a change adds, and to which aggregate."""
+def _difference(old: Share | None, new: Share | None) -> Iterator[tuple[tuple[str, str], bool, Values]]:
+    """What a change adds: to which aggregate, whether it only adds, and a value for each slot."""
     if old is not None and new is not None and old[0] == new[0]:
         if old[1] != new[1]:
-            yield new[0], (False, _less(new[1], old[1]))
+            yield new[0], False, _less(new[1], old[1])
         return
     if old is not None:
-        yield old[0], (False, _less((Decimal(0),) * len(old[1]), old[1]))
+        yield old[0], False, _less((Decimal(0),) * len(old[1]), old[1])
     if new is not None:
-        yield new[0], (True, new[1])
+        yield new[0], True, new[1]
 
 
 def _share(declaration: Declaration) -> Callable[[Image | None], Share | None]:

@@ -173,6 +173,7 @@ class Simulation:
         if self._chance.strikes("quiet"):
             self._quieten()
             self._chance.on = True
+            self._second.clear()  # nobody holds records for so long: they live for a day
             self.clock.advance(self._random.uniform(_DAY, 3 * _DAY))
 
     def _step(self) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from framework import consumer, deliver, deliver_ledger, fold, lanes, ledger, plan, share
+from framework.consumer import Consumer
+from framework.decode import Batch
 from framework.deliver import Delivery
 from framework.deliver_ledger import LedgerDelivery
 from framework.ledger import Guard
@@ -18,10 +20,11 @@ from framework.local.settings import Settings
 from framework.local.world import CONTROL
 from framework.plan import Update, request
 from framework.report import StreamProcessor
-from framework.testing import Simulation
-from tests.simulation.apps import APPS, history_of
+from framework.testing import Change, Simulation, assert_exactly_once, delete, put
+from tests.simulation.apps import APPS, events, history_of
 
 SEEDS = range(300)
+SHARDS = 2  # at the start, as `Simulation` has it; those with higher numbers are children
 HISTORIES = [(app, history_of(app, least=8, most=20)) for app in APPS]
 
 
@@ -161,6 +164,20 @@ def with_late_changes_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fold, "_compile_lateness", lambda declaration: None)
 
 
+def with_edits_and_deletes_in_child_shards_lost(patch: pytest.MonkeyPatch) -> None:
+    jobs = Consumer._jobs
+
+    def careless(self: Consumer, batch: Batch, folded: Any) -> Any:
+        if int(batch.shard_id.split("-")[1]) >= SHARDS:
+            for each in folded:
+                kept = {place: [c for c in bucket if c[1]] for place, bucket in each.buckets.items()}
+                each.buckets.clear()
+                each.buckets.update({place: bucket for place, bucket in kept.items() if bucket})
+        return jobs(self, batch, folded)
+
+    patch.setattr(Consumer, "_jobs", careless)
+
+
 def with_the_marker_in_a_transaction_before(patch: pytest.MonkeyPatch) -> None:
     two_transactions(patch, marker_first=True)
 
@@ -219,6 +236,7 @@ MUTATIONS = [
     with_take_backs_that_make_aggregates,
     with_expiry_taken_for_a_delete,
     with_late_changes_counted,
+    with_edits_and_deletes_in_child_shards_lost,
 ]
 
 
@@ -236,6 +254,31 @@ def test_a_fault_planted_in_the_ledger_is_found(
 ) -> None:
     mutate(monkeypatch)
     assert found("ledger") is not None
+
+
+def song(number: int, amount: int = 1) -> dict[str, Any]:
+    at = "2018-01-31T12:00:00Z"
+    return {"id": "blue", "SK": f"event-{number}", "kind": "download", "at": at, "amount": amount}
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+@pytest.mark.parametrize(
+    "history",
+    [
+        [put(events, song(1, amount=n)) for n in range(10)],
+        [put(events, song(n % 4, amount=n)) for n in range(12)],
+        [change(events, song(n)) for change in (put, delete) for n in range(6)],
+    ],
+    ids=["one item edited", "four items edited", "puts, then deletes"],
+)
+def test_what_is_lost_in_child_shards_is_found_in_plain_histories(
+    history: list[Change], delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = next(app for app in APPS if app.name == "partitions")
+    assert_exactly_once(partitions, history, delivery=delivery)
+    with_edits_and_deletes_in_child_shards_lost(monkeypatch)
+    with pytest.raises(AssertionError, match="kinds key="):
+        assert_exactly_once(partitions, history, delivery=delivery)
 
 
 @pytest.mark.parametrize("delivery", ["lanes", "ledger"])

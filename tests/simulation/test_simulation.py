@@ -19,6 +19,7 @@ import pytest
 from framework import Aggregation, App, BadValueError, ConfigurationError, Count, EventError, Monthly, Table
 from framework.consumer import Consumer
 from framework.local import Local, recount
+from framework.local.streams import RETENTION_SECONDS
 from framework.testing import (
     Change,
     Faults,
@@ -269,6 +270,41 @@ def test_a_take_back_without_an_addition_may_count_or_be_refused() -> None:
         came.add(int(item["Items"]["N"]))
     assert 1 in came
     assert len(came) > 1
+
+
+def test_without_existing_items_one_outcome_is_right() -> None:
+    for seed in range(200):
+        app = APPS[seed % len(APPS)]
+        history = [change for change in history_of(app, least=8, most=20)(Random(seed)) if change.kind != "existing"]
+        simulation = Simulation(app, seed=seed)
+        assert simulation.run(history).wrong == ()
+        expected = recount.Recount(app, simulation._world.seen)._expected
+        assert all(len(totals.possible) == 1 for totals in expected.values())
+
+
+def test_an_existing_item_that_was_added_since_is_taken_back_for_certain() -> None:
+    moves = [existing(Flip.source, flip(1)), *(put(Flip.source, flip(1, group)) for group in ("b", "a", "b"))]
+    for seed in range(60):
+        simulation = Simulation(flips, seed=seed, faults=Faults(split=0.5))
+        assert simulation.run(moves).wrong == ()
+        expected = recount.Recount(flips, simulation._world.seen)._expected
+        assert expected["flip", "b", "2018-01"].possible == {(Decimal(1),)}
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_nothing_is_delivered_that_is_older_than_a_day(delivery: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ages: list[float] = []
+    call = Consumer.__call__
+
+    def noted(self: Consumer, batch: dict[str, Any], context: Any) -> Any:
+        ages.extend(self._now() - record["dynamodb"]["ApproximateCreationDateTime"] for record in batch["Records"])
+        return call(self, batch, context)
+
+    monkeypatch.setattr(Consumer, "__call__", noted)
+    history = [put(events, song(n % 7)) if n % 3 else delete(events, song(n % 7)) for n in range(60)]
+    faults = Faults(quiet=0.1, deploy=0.1, second_poller=0.2)
+    assert_exactly_once(OWN, history, seeds=range(20), faults=faults, delivery=delivery)
+    assert max(ages) < RETENTION_SECONDS + 1  # their times are rounded down to the second
 
 
 # -- what a user sees --

@@ -720,6 +720,24 @@ def test_records_expire_out_of_a_batch_that_is_tried() -> None:
     assert (world.mapping.lost, world.done) == (1, 2)
 
 
+def test_records_expire_out_of_both_halves_of_a_batch() -> None:
+    world = World(FunctionError("no"), count=4, bisect=True)
+    assert world.mapping.step()
+    world.clock.advance(DAY)
+    world.put()
+    world.mapping.run()
+    assert (world.runs, world.mapping.lost, world.done) == ([[1, 2, 3, 4], [5]], 4, 5)
+
+
+def test_both_halves_of_a_batch_grow_too_old() -> None:
+    world = World(FunctionError("no"), count=4, bisect=True, max_age=60, destination="sqs")
+    assert world.mapping.step()
+    world.clock.advance(61)
+    world.put()
+    world.mapping.run()
+    assert (world.runs, world.mapping.discarded, len(world.letters)) == ([[1, 2, 3, 4], [5]], 4, 2)
+
+
 # -- destinations --
 
 
