@@ -205,11 +205,8 @@ def test_the_failure_bucket_is_private_encrypted_and_cleaned_up(make: Make) -> N
         },
         "LifecycleConfiguration": {
             "Rules": [
-                {
-                    "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1},
-                    "ExpirationInDays": 90,
-                    "Status": "Enabled",
-                }
+                {"Prefix": "aws/", "ExpirationInDays": 90, "Status": "Enabled"},
+                {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}, "Status": "Enabled"},
             ]
         },
         "MetricsConfigurations": [{"Id": "given-up", "Prefix": "aws/"}],
