@@ -82,6 +82,7 @@ class Control(Writer[EntryJob]):
         self._store = store
         self._remembering = Lock()
         self._owned: dict[str, _Known] = {}
+        self._delivers: tuple[str, str, float] | None = None
 
     def check(self, source: str, delivery: str) -> None:
         """See that a table's stream is delivered by the protocol that it always was.
@@ -105,6 +106,7 @@ class Control(Writer[EntryJob]):
                 f"consumer of {source!r}: expected delivery by {came!r}, as until now, came {delivery!r}: let the "
                 f"stream drain, then `streamfold delivery {source} {delivery}` (docs/operating.md)"
             )
+        self._delivers = source, delivery, self._clock()
 
     def owned(self, prefix: str, first: int, last: int) -> Owned:
         """What is in quarantine of a shard, settled or not.
@@ -121,9 +123,12 @@ class Control(Writer[EntryJob]):
 
         Raises:
             DeliveryError: The control table does not answer.
+            ConfigurationError: The stream was given to the other protocol in the meantime.
         """
         known, now = self._owned.get(prefix), self._clock()
         if known is None or first <= known.last or now - known.at > _FRESH_SECONDS:
+            if self._delivers is not None and now - self._delivers[2] > _FRESH_SECONDS:
+                self.check(*self._delivers[:2])  # nor may it have been given to the other protocol
             known = self._owned[prefix] = _Known(self._query(prefix, first), last, now)
         known.last, known.at = last, now
         return known.owned

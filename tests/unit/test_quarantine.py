@@ -242,6 +242,21 @@ def test_a_process_asks_again_when_records_come_again_or_after_a_pause(engine: M
     assert total(engine, "a") == (2, 2)
 
 
+def test_a_warm_process_sees_that_its_stream_was_given_to_the_other_protocol(engine: MemoryDynamoDB) -> None:
+    clock = [0.0]
+    control = Control(engine, "control", no_object, connections=1, clock=lambda: clock[0])
+    warm = Consumer(app, "MusicLibrary", engine, control=control, connections=1)
+    warm(event(record(1, new=heavy("a", "1"))))
+    item = {"pk": {"S": "delivery"}, "sk": {"S": "MusicLibrary"}, "delivery": {"S": "ledger"}}
+    engine.put_item(TableName="control", Item=item)
+    clock[0] += 31
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="expected delivery by 'ledger', as until now, came 'lanes'"):
+            warm(event(record(2, new=heavy("a", "1"))))
+        clock[0] += 1
+    assert total(engine, "a") == (1, 1)
+
+
 def test_text_that_is_no_unicode_is_kept_all_the_same(engine: MemoryDynamoDB) -> None:
     whole = record(1, new=download("a", note={"S": "\ud800"}))
     assert consumer(engine)(event(whole))["batchItemFailures"] == []
