@@ -89,8 +89,9 @@ def test_a_consumer_has_its_handlers_and_only_what_they_need() -> None:
         "Orders": ["daily-orders", "orders-ever"],
         "Totals": ["labels"],
     }
-    assert found["Orders"]["grants"] == {"Totals": ["UpdateItem", "GetItem"]}
-    assert found["Totals"]["grants"] == {"Labels": ["UpdateItem"]}
+    needed = ["UpdateItem", "GetItem", "ConditionCheckItem"]
+    assert found["Orders"]["grants"] == {"Totals": needed}
+    assert found["Totals"]["grants"] == {"Labels": needed}
     assert all(json.loads(text) for consumer in found.values() for text in consumer["filters"])
 
 
