@@ -175,7 +175,7 @@ class Consumer:
             # In order and up to the first that is not done, since each moves the lane.
             old = bool(batch.records) and self._now() - (created(batch.records[0]) or 0) > _WATERMARKS_LAST
             through = _last(batch) if batch.records else 0
-            terms = replace(terms, accept_misfits=True, accept_early=True, through=through, forgotten=old)
+            terms = replace(terms, accept_misfits=True, through=through, forgotten=old)
             settled: list[Outcome] = []
             for job in jobs:
                 if not settled or settled[-1].failed_from is None:
@@ -189,13 +189,6 @@ class Consumer:
             again = self._writer.deliver([jobs[place] for place in misfits], terms)
             for place, outcome in zip(misfits, again, strict=True):
                 settled[place] = outcome
-        early = [(outcome.failed_from or 0, place) for place, outcome in enumerate(settled) if outcome.early]
-        late = [outcome.failed_from for outcome in settled if outcome.failed_from is not None and not outcome.early]
-        for first, place in sorted(early):  # in order, up to the first record that is not done
-            if first < min(late, default=first + 1):
-                (settled[place],) = self._writer.deliver([jobs[place]], replace(terms, accept_early=True))
-                if (failed := settled[place].failed_from) is not None:
-                    late.append(failed)
         return settled
 
     def _jobs(self, batch: Batch, folded: Sequence[Folded], keeper: Kept | None) -> list[Update] | list[Posting]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,14 @@ class LedgerDelivery(Writer[Posting]):
 
     What cannot be counted becomes entries in the transaction that settles its record, which is then alone in it.
     """
+
+    def _in_order(self, jobs: Sequence[Posting], result: Callable[[int], Outcome], place: int, terms: Terms) -> Terms:
+        ours = jobs[place].declaration
+
+        def earlier() -> bool:
+            return all(result(n).failed_from is None for n in range(place) if jobs[n].declaration is ours)
+
+        return replace(terms, earlier=earlier)
 
     def _apply(self, job: Posting, outcome: Outcome, terms: Terms) -> None:
         left: Posting | None = self._without_forgotten(job, outcome, terms) if terms.forgotten else job
@@ -132,8 +141,7 @@ class LedgerDelivery(Writer[Posting]):
     def _refuse_take_back(self, posting: Posting, place: int, outcome: Outcome, terms: Terms) -> Posting:
         """What is left of one record whose aggregate is not there: nothing is taken back from it."""
         update = posting.updates[place]
-        if not terms.accept_early:
-            outcome.early = True
+        if not terms.earlier():  # it may have been about to be made
             raise NotDoneError(NOT_THERE)
         outcome.refused_take_backs += 1
         left = posting.with_update(place, None)

@@ -90,7 +90,7 @@ class Refused:
     def post(self, posting: Posting) -> Outcome:
         """Settle one entry; what DynamoDB will not take stays in it."""
         writer = LedgerDelivery(self._client, connections=1, now=self._now)
-        terms = Terms(deadline=time.monotonic() + _SECONDS, keeper=_Stays(), accept_misfits=True, accept_early=True)
+        terms = Terms(deadline=time.monotonic() + _SECONDS, keeper=_Stays(), accept_misfits=True)
         (outcome,) = writer.deliver([posting], terms)
         return outcome
 

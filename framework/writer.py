@@ -112,7 +112,6 @@ class Outcome:
         refused_take_backs: Take-backs whose aggregate is not there.
         rejected: The contributions that are set aside.
         misfit: Whether it is not done for what may be the deployment's fault, not the records'.
-        early: Whether it is not done since it takes back what an earlier record may still add.
         failed_from: Sequence number of the first record that is not done; None where all are.
         error: Why it is not done.
     """
@@ -125,7 +124,6 @@ class Outcome:
     refused_take_backs: int = 0
     rejected: list[Rejection] = field(default_factory=list)
     misfit: bool = False
-    early: bool = False
     failed_from: int | None = None
     error: str = ""
 
@@ -138,8 +136,7 @@ class Terms:
         deadline: When to stop, by the steady clock.
         keeper: Keeps what cannot be counted, before anything that follows it is written; None to keep it nowhere.
         accept_misfits: Whether to set aside also what may be the deployment's fault; otherwise it is not done.
-        accept_early: Whether all earlier records are done, so that a take-back whose aggregate is not there never
-            will be; otherwise it is not done. By lanes an aggregate's records are written in order anyway.
+        earlier: Waits for what the batch writes before it for the same aggregation; whether that is done.
         through: The last record of a run that is brought again after others have followed it; 0 for no such run.
         forgotten: Whether that was so long ago that watermarks may have been dropped.
     """
@@ -147,7 +144,7 @@ class Terms:
     deadline: float
     keeper: Keeper | None = None
     accept_misfits: bool = False
-    accept_early: bool = False
+    earlier: Callable[[], bool] = lambda: True
     through: int = 0
     forgotten: bool = False
 
@@ -212,15 +209,30 @@ class Writer(Generic[AJob]):
         """
         workers = min(self._connections, len(jobs))
         if workers < 2:
-            return [self._settle(job, terms) for job in jobs]
+            outcomes: list[Outcome] = []
+            for job in jobs:
+                outcomes.append(self._settle(job, self._in_order(jobs, outcomes.__getitem__, len(outcomes), terms)))
+            return outcomes
         pool = ThreadPoolExecutor(workers, thread_name_prefix="streamfold")
         try:
-            futures = [pool.submit(self._settle, job, terms) for job in jobs]
+            futures: list[Future[Outcome]] = []
+
+            def result(place: int) -> Outcome:
+                # It has begun before, so that this is no wait for what waits.
+                wait([futures[place]], timeout=max(0.0, terms.deadline - self._clock()))
+                return _result(jobs[place], futures[place])
+
+            for place, job in enumerate(jobs):
+                futures.append(pool.submit(self._settle, job, self._in_order(jobs, result, place, terms)))
             wait(futures, timeout=max(0.0, terms.deadline - self._clock()))
             return [_result(job, future) for job, future in zip(jobs, futures, strict=True)]
         finally:
             # A write without a reply is left behind: the invocation must end in time, and it can do no harm.
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _in_order(self, jobs: Sequence[AJob], result: Callable[[int], Outcome], place: int, terms: Terms) -> Terms:
+        """The terms for one write, where it matters what is written before it; `result` waits for another's outcome."""
+        return terms
 
     def _settle(self, job: AJob, terms: Terms) -> Outcome:
         outcome = Outcome(job.declaration)

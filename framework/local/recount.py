@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
@@ -109,14 +109,20 @@ class Recount:
         app: The app. The numbers that are added up must not need more than 38 digits, for DynamoDB refuses a sum that
             does, and which one depends on the order.
         changes: The changes, in order.
+        by_item: Whether only the changes of one item are settled in order, as by the ledger, and not those of a shard.
 
     Raises:
         ConfigurationError: So many existing items are taken back that there are too many outcomes.
     """
 
-    def __init__(self, app: App, changes: Iterable[Seen]) -> None:
+    def __init__(self, app: App, changes: Iterable[Seen], *, by_item: bool = False) -> None:
         self._app = app
         changes = list(changes)
+        if by_item:
+            tables = {table.name: table for table in app.tables}
+            changes = [
+                replace(c, shard=f"{c.shard} {key_text(tables[c.table], c.new or c.old or {})}") for c in changes
+            ]
         self._expected = {
             (declaration.name, *share): _Totals(declaration.slots, lanes)
             for declaration in app.declarations

@@ -142,7 +142,7 @@ class Simulation:
             raise broken.error from None
         finally:
             log.disabled = was_off
-        recount = Recount(self._app, self._world.seen)
+        recount = Recount(self._app, self._world.seen, by_item=self._delivery == "ledger")
         wrong = recount.wrong(self._world.items(), self._world.left)
         return Run(tuple(wrong), self._chance.happened, recount.aggregates)
 
