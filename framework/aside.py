@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from framework.control import Control
+from framework.control import Control, Owned
 from framework.declaration import Declaration
 from framework.decode import Batch, by_number, explain, is_sequence_number, key_text
 from framework.errors import BadRecordError, BadValueError
@@ -47,13 +47,13 @@ class Aside:
         self._now = now
         self.lanes = lanes
 
-    def around(self, batch: Batch, started: Sequence[tuple[Folded, Fold]]) -> tuple[Turn | None, list[Fold]]:
-        """The turn to count a batch in, and its folds, which leave out what is in quarantine, settled or not.
+    def begin(self, batch: Batch) -> tuple[Turn | None, Owned]:
+        """The turn to count a batch in, and what of it is in quarantine, settled or not.
 
         By the ledger neither is needed: a record's marker tells that it is settled.
         """
-        if self._control is None or not batch.records or not self.lanes:
-            return None, [fold for _, fold in started]
+        if self._control is None or not batch.records:
+            return None, {}
         try:
             # A batch in order is the rule, but not relied on.
             numbers = sorted([record["dynamodb"]["SequenceNumber"] for record in batch.records], key=int)
@@ -62,8 +62,11 @@ class Aside:
         first, last = numbers[0], numbers[-1]
         if not is_sequence_number(first) or not is_sequence_number(last):
             explain(batch.records)
-        turn, owned = self._control.begin(batch, int(first))
-        return turn, [
+        return self._control.begin(batch, int(first)) if self.lanes else (None, {})
+
+    def around(self, started: Sequence[tuple[Folded, Fold]], owned: Owned) -> list[Fold]:
+        """The folds of a batch, which leave out what is in quarantine."""
+        return [
             fold_around(folded, fold, self._half(folded.declaration.name), found)
             if (found := owned.get(folded.declaration.name))
             else fold
@@ -72,15 +75,17 @@ class Aside:
 
     def split(self, folded: Iterable[Folded]) -> tuple[list[Folded], list[Folded]]:
         """The shares that are not to be set aside, since most of each is bad, and the rest."""
-        shares = list(folded)
-        refused = [share for share in shares if self._control is not None and share.mostly_bad]
-        return refused, [share for share in shares if share not in refused]
+        refused: list[Folded] = []
+        sound: list[Folded] = []
+        for share in folded:
+            (refused if self._control is not None and share.mostly_bad else sound).append(share)
+        return refused, sound
 
-    def keeper(self, batch: Batch, turn: Turn | None, deadline: float) -> Kept | None:
+    def keeper(self, batch: Batch, turn: Turn | None, owned: Owned, deadline: float) -> Kept | None:
         """Keeps what of a batch cannot be counted; None if nobody does."""
         if self._control is None:
             return None
-        return Kept(self, self._control, batch, turn, deadline)
+        return Kept(self, self._control, batch, turn, owned, deadline)
 
     def rejected(self, batch: Batch, declaration: Declaration, rejected: Sequence[Rejection]) -> list[BadRecord]:
         """The records of rejected contributions, each with the images that made the contribution."""
@@ -133,6 +138,7 @@ class Kept:
         control: Writes them.
         batch: The batch.
         turn: The turn that it is counted in; None where entries are written with what else their records add.
+        owned: What of it is in quarantine already.
         deadline: Until when.
     """
 
@@ -140,6 +146,7 @@ class Kept:
     control: Control
     batch: Batch
     turn: Turn | None
+    owned: Owned
     deadline: float
 
     def write(
@@ -153,6 +160,15 @@ class Kept:
     def actions(self, declaration: Declaration, rejected: Sequence[Rejection]) -> dict[str, Mapping[str, Any]]:
         """See `Keeper.actions`."""
         return self._actions(self._of(declaration, rejected))
+
+    def take_turn(self) -> None:
+        """Take the turn, before anything is written.
+
+        Raises:
+            NotDoneError: It could not be taken.
+        """
+        if self.turn is not None:
+            self.control.take(self.turn)
 
     def write_bad(self, share: Folded) -> None:
         """Write entries for the records that a fold found bad.
@@ -178,10 +194,12 @@ class Kept:
 
     def _of(self, declaration: Declaration, rejected: Sequence[Rejection]) -> list[Entry]:
         refused = {sequence for sequence, _, _, _, refused in rejected if refused}
+        owned = self.owned.get(declaration.name, {})
         return [
             entry
             for bad in self.aside.rejected(self.batch, declaration, rejected)
             for entry in self.aside.entries(self.batch, bad, refused=int(bad.sequence_number) in refused)
+            if entry.image not in owned.get(entry.sequence_number, ())
         ]
 
     def _actions(self, entries: Sequence[Entry]) -> dict[str, Mapping[str, Any]]:

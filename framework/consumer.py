@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
-from zlib import crc32
 
 from framework.account import account
 from framework.app import App
@@ -20,7 +19,7 @@ from framework.deliver import Delivery
 from framework.deliver_ledger import LedgerDelivery
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
 from framework.fold import Fold, Folded, compile_fold
-from framework.lanes import lane_attribute
+from framework.lanes import lane_attribute, lane_partition
 from framework.ledger import DELIVERIES, Posting, marker, postings
 from framework.plan import Update, plan
 from framework.report import StreamProcessor
@@ -103,15 +102,16 @@ class Consumer:
         started = [start() for start in self._starts]
         folded = [f for f, _ in started]
         try:
-            if self._control is not None:
+            if self._control is not None and not self._redriving:
                 self._control.check(self._table, self._delivery)
-            turn, folds = self._aside.around(batch, started)
+            turn, owned = self._aside.begin(batch)
         except DeliveryError as error:
             if not batch.records:
                 raise
             return self._again(batch, folded, str(error))
         outcomes: list[Outcome] = []
-        keeper = self._aside.keeper(batch, turn, deadline)
+        folds = self._aside.around(started, owned)
+        keeper = self._aside.keeper(batch, turn, owned, deadline)
         processor = StreamProcessor(lambda: self._deliver(batch, folded, outcomes, keeper, deadline))
         try:
             with processor(batch.records, route(batch, folds)):
@@ -178,7 +178,7 @@ class Consumer:
             terms = replace(terms, accept_misfits=True, through=through, forgotten=old)
             settled: list[Outcome] = []
             for job in jobs:
-                if not settled or settled[-1].failed_from is None:
+                if not any(o.declaration is job.declaration and o.failed_from is not None for o in settled[-1:]):
                     settled += self._writer.deliver([job], terms)
             return settled
         settled = self._writer.deliver(jobs, terms)
@@ -193,7 +193,12 @@ class Consumer:
 
     def _jobs(self, batch: Batch, folded: Sequence[Folded], keeper: Kept | None) -> list[Update] | list[Posting]:
         """What is to be written. By lanes, entries of bad records are written first."""
+        if self._redriving:
+            for share in folded:
+                share.drop_expired(self._now())
         counting = [share for share in folded if share.buckets or share.bad]
+        if keeper is not None and counting:
+            keeper.take_turn()
         if self._control is None or keeper is None or (self._delivery == "lanes" and not self._redriving):
             if keeper is not None:
                 for share in counting:
@@ -223,9 +228,9 @@ def _last(batch: Batch) -> int:
 
 
 def _lane(batch: Batch, share: Folded) -> tuple[str, int]:
-    """A batch's lane attribute, and the partition it feeds: so each of a busy aggregate's items collects few lanes."""
+    """A batch's lane attribute, and the partition that it feeds."""
     lane = lane_attribute(share.declaration.name, batch.stream_arn, batch.shard_id or batch.records[0]["eventID"])
-    return lane, crc32(lane.encode()) % share.declaration.partitions
+    return lane, lane_partition(lane, share.declaration.partitions)
 
 
 def _seconds_left(context: Any) -> float:

@@ -11,6 +11,7 @@ A table with the keys `pk` and `sk` (text) and the time to live `expires`, made 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -19,9 +20,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
+from framework.codec import Image
 from framework.declaration import Declaration
 from framework.decode import Batch, created
-from framework.errors import ConfigurationError, DeliveryError
+from framework.errors import ConfigurationError, DeliveryError, shortened
 from framework.lanes import bound
 from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
 from framework.turns import Turn, counted, is_taken, taking, turn_key, turn_of
@@ -38,6 +40,7 @@ _CHECK_AGAIN_SECONDS = 30.0
 _MOST_TRIES = 20  # to take a turn that passes to and fro
 # Of one transaction's 100 actions and 4 MB (DynamoDB API reference, TransactWriteItems).
 _MOST_ENTRIES, _MOST_BYTES = 50, 3 * 1024 * 1024
+_MOST_ENTRY_BYTES = 360 * 1024  # what is larger lies elsewhere (`quarantine.py`)
 _UNCERTAIN = "it may have counted while another version was deployed"
 
 
@@ -98,7 +101,7 @@ class Control(Writer[Any]):
         self._checked_at = self._clock()
 
     def begin(self, batch: Batch, first: int) -> tuple[Turn, Owned]:
-        """Take the turn for a batch.
+        """Look at the turn for a batch; it is taken before anything is written.
 
         Args:
             batch: The batch, with records of one shard.
@@ -109,10 +112,11 @@ class Control(Writer[Any]):
 
         Raises:
             DeliveryError: The control table does not answer.
+            ConfigurationError: The turn is none.
         """
         newest = max((time for record in batch.records if (time := created(record)) is not None), default=None)
         prefix = lane_prefix(batch.stream_arn, batch.shard_id)
-        turn = self._take(prefix, newest)
+        turn = self._turn(self._seen(prefix), prefix, newest)
         if not turn.entries:
             return turn, {}
         known = self._known.get(prefix)
@@ -120,17 +124,55 @@ class Control(Writer[Any]):
             known = self._known[prefix] = _Known(self.owned(prefix, first), first, turn.entries)
         return turn, known.owned
 
-    def _take(self, prefix: str, newest: float | None) -> Turn:
-        """The turn of a shard, taken for records up to a time."""
-        key = turn_key(prefix)
-        for _ in range(_MOST_TRIES):
-            item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")
-            if not is_taken(item, self._version, newest):
-                taken = self._ask("update_item", Key=key, **taking(item, self._version, newest, self._now()))
-                item = None if taken is None else taken["Attributes"]
-            if item is not None:
-                return turn_of(item, prefix, newest)
-        raise DeliveryError(f"control table {self.table!r}: expected the turn of {prefix}, came others at all times")
+    def take(self, turn: Turn) -> None:
+        """Take a turn that was looked at, if it is not ours already.
+
+        Raises:
+            NotDoneError: It could not be taken, or something was set aside in the meantime.
+        """
+        try:
+            for _ in range(_MOST_TRIES):
+                item = turn.seen
+                if not is_taken(item, self._version, turn.newest):
+                    arguments = taking(item, self._version, turn.newest, self._now())
+                    taken = self._ask("update_item", Key=turn_key(turn.prefix), **arguments)
+                    item = None if taken is None else taken["Attributes"]
+                if item is None:
+                    turn.seen = self._seen(turn.prefix)
+                    continue
+                now = self._turn(item, turn.prefix, turn.newest)
+                if now.entries != turn.entries:
+                    raise NotDoneError("something else was set aside meanwhile")
+                # In this order: an entry of another thread is refused rather than taken for certain.
+                turn.since = now.since
+                turn.number = now.number
+                turn.seen = now.seen
+                return
+        except (DeliveryError, ConfigurationError) as error:
+            raise NotDoneError(str(error)) from error
+        raise NotDoneError(
+            f"control table {self.table!r}: expected the turn of {turn.prefix}, came others at all times"
+        )
+
+    def _take_again(self, turn: Turn) -> None:
+        """Take a turn that has passed since it was ours: what is set aside is uncertain from now on."""
+        try:
+            turn.seen = self._seen(turn.prefix)
+            turn.entries = self._turn(turn.seen, turn.prefix, turn.newest).entries
+        except (DeliveryError, ConfigurationError) as error:
+            raise NotDoneError(str(error)) from error
+        self.take(turn)
+
+    def _seen(self, prefix: str) -> Image | None:
+        found: Image | None = self._ask("get_item", Key=turn_key(prefix), ConsistentRead=True).get("Item")
+        return found
+
+    def _turn(self, item: Image | None, prefix: str, newest: float | None) -> Turn:
+        try:
+            return turn_of(item, prefix, newest)
+        except (KeyError, TypeError, ValueError) as error:
+            came = f"control table {self.table!r}: turn of {prefix}: expected a turn, came {shortened(item, 300)}"
+            raise ConfigurationError(came) from error
 
     def owned(self, prefix: str, first: int) -> Owned:
         """What is in quarantine of a shard from a sequence number on, settled or not.
@@ -245,11 +287,7 @@ class Control(Writer[Any]):
                 if len(failed) != len(actions) or not (any(failed) or "ValidationError" not in codes):
                     raise NotDoneError(f"quarantine: {error}") from error
                 if failed[0]:
-                    try:
-                        again = self._take(turn.prefix, turn.newest)
-                    except DeliveryError as silence:
-                        raise NotDoneError(str(silence)) from error
-                    turn.number, turn.since = again.number, again.since
+                    self._take_again(turn)
                 elif any(failed[1 : 1 + len(checks)]):
                     return False
                 elif any(failed):
@@ -271,7 +309,7 @@ def _runs(entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
     size = 0
     for _, found in groupby(entries, key=lambda entry: entry.sequence_number):
         ours = list(found)
-        weight = min(sum(len(repr(entry.record)) for entry in ours), _MOST_BYTES)
+        weight = sum(min(len(json.dumps(entry.record)), _MOST_ENTRY_BYTES) for entry in ours)
         if run and (len(run) + len(ours) > _MOST_ENTRIES or size + weight > _MOST_BYTES):
             yield run
             run, size = [], 0

@@ -86,9 +86,15 @@ class Delivery(Writer[Update]):
             return self._set_aside(update, reason, outcome, terms)
         arguments = {"TableName": update.declaration.target.name, "Key": update.key, "ConsistentRead": True}
         item = self._call(outcome, terms, "get_item", arguments).get("Item")
-        if item is None or owner(item) != update.declaration.name:
+        left: Update | None = update
+        if item is None and not update.opens:
+            if not self._exists_elsewhere(update, outcome, terms):
+                return self._refuse_take_backs(update, outcome, terms)
+            left = replace(update, exists=True)
+        elif item is not None and owner(item) != update.declaration.name:
             return self._set_aside(update, reason, outcome, terms)
-        left = self._drop_absorbed(update, item, outcome, terms)  # not every rejection looked at the watermark
+        elif item is not None:
+            left = self._drop_absorbed(update, item, outcome, terms)  # not every rejection looked at the watermark
         return left and self._set_aside(left, reason, outcome, terms, check=fence(left, hour_of(self._now())))
 
     def _refuse_take_backs(self, update: Update, outcome: Outcome, terms: Terms) -> Update | None:

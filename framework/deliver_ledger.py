@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,9 @@ from botocore.exceptions import ClientError
 from framework.codec import Image
 from framework.deliver import NOT_THERE, foreign
 from framework.errors import BadValueError
-from framework.lanes import is_redriven, owner, position
+from framework.lanes import hour_of, is_redriven, owner, position
 from framework.ledger import Posting, actions, update_action
-from framework.plan import Update, absence
+from framework.plan import Update, absence, fence
 from framework.writer import NotDoneError, Outcome, Terms, Writer, is_misfit, refuse_misfit, rejections
 
 __all__ = ["LedgerDelivery"]
@@ -41,9 +42,10 @@ class LedgerDelivery(Writer[Posting]):
         return replace(terms, earlier=earlier)
 
     def _apply(self, job: Posting, outcome: Outcome, terms: Terms) -> None:
-        left: Posting | None = self._without_forgotten(job, outcome, terms) if terms.forgotten else job
+        start = self._without_forgotten(job, outcome, terms) if terms.forgotten else job
+        left: Posting | None = start
         known: dict[tuple[str, str], Image] = {}
-        tries, rejected, refused = 0, len(outcome.rejected), outcome.refused_take_backs
+        tries, starts, rejected, refused = 0, 0, len(outcome.rejected), outcome.refused_take_backs
         while left is not None:
             outcome.failed_from = left.first
             try:
@@ -61,12 +63,12 @@ class LedgerDelivery(Writer[Posting]):
                     elif reasons.failed:
                         left = self._reconsider(left, reasons.failed, known, outcome, terms)
                     elif reasons.others:  # what it was made from has changed: from the start
-                        tries += 1
-                        if tries > _MOST_STARTS:
+                        starts += 1
+                        if starts > _MOST_STARTS:
                             raise NotDoneError(
                                 f"expected what it was made from to stay, came changes: {error}"
                             ) from error
-                        left, known = job, {}
+                        left, known = start, {}
                         del outcome.rejected[rejected:]
                         outcome.refused_take_backs = refused
                     else:
@@ -112,7 +114,7 @@ class LedgerDelivery(Writer[Posting]):
                     return None
                 refuse_misfit(foreign(update, item), outcome, terms, misfit=owner(item) is not None)
                 left = self._set_aside(left, place, foreign(update, item), outcome, terms)
-            elif item and update.lane and _stands(item, update) >= update.first:
+            elif item and self._has_passed(update, item):
                 left = self._behind(left, place, item, outcome, terms)
             elif item:
                 known[update.group, update.label] = item  # an extreme stands otherwise than was guessed
@@ -125,6 +127,15 @@ class LedgerDelivery(Writer[Posting]):
                 left = self._refuse_take_back(left, place, outcome, terms)
         return left
 
+    def _has_passed(self, update: Update, item: Image) -> bool:
+        """Whether a lane has moved on in an item, up to an update or beyond."""
+        if not update.lane or update.lane not in item:
+            return False
+        try:
+            return position(item[update.lane]) >= update.first
+        except BadValueError:
+            return True
+
     def _behind(self, posting: Posting, place: int, item: Image, outcome: Outcome, terms: Terms) -> Posting:
         """What is left of one record whose lane has moved on, up to it or beyond.
 
@@ -133,9 +144,10 @@ class LedgerDelivery(Writer[Posting]):
         does one that another redrive has moved.
         """
         update = posting.updates[place]
-        if _stands(item, update) <= terms.through and not is_redriven(item[update.lane]):
-            outcome.duplicates += 1
-            return posting.with_update(place, None)
+        with suppress(BadValueError):  # somebody wrote over the watermark
+            if position(item[update.lane]) <= terms.through and not is_redriven(item[update.lane]):
+                outcome.duplicates += 1
+                return posting.with_update(place, None)
         return self._set_aside(posting, place, _UNCERTAIN, outcome, terms, uncertain=True)
 
     def _refuse_take_back(self, posting: Posting, place: int, outcome: Outcome, terms: Terms) -> Posting:
@@ -177,8 +189,25 @@ class LedgerDelivery(Writer[Posting]):
         left = posting
         for place, reason in reversed(refused.items()):
             refuse_misfit(reason, outcome, terms, misfit=is_misfit(reason))
-            left = self._set_aside(left, place, reason, outcome, terms)
+            left = self._without_refused(left, place, reason, outcome, terms)
         return left
+
+    def _without_refused(self, posting: Posting, place: int, reason: str, outcome: Outcome, terms: Terms) -> Posting:
+        """What is left of one record of which DynamoDB will not take an update."""
+        update = posting.updates[place]
+        arguments = {"TableName": update.declaration.target.name, "Key": update.key, "ConsistentRead": True}
+        item = self._call(outcome, terms, "get_item", arguments).get("Item")
+        own = item is not None and owner(item) == update.declaration.name
+        if item is not None and own and self._has_passed(update, item):
+            return self._behind(posting, place, item, outcome, terms)
+        if item is None and not update.opens:
+            if not self._exists_elsewhere(update, outcome, terms):
+                return self._refuse_take_back(posting, place, outcome, terms)
+            update = replace(update, exists=True)
+        left = self._set_aside(posting, place, reason, outcome, terms)
+        if not update.lane or not (own or item is None):
+            return left
+        return left.with_others({f"fence/{place}": fence(update, hour_of(self._now()))})
 
     def _by_halves(self, posting: Posting, outcome: Outcome, terms: Terms) -> None:
         for half in posting.halves():
@@ -218,11 +247,6 @@ class _Reasons:
         self.others = _FAILED in codes[end:]
         # It and every reason else, such as a throttle, is one that another try may not meet again.
         self.conflict = "TransactionConflict" in codes
-
-
-def _stands(item: Image, update: Update) -> int:
-    """Where a lane stands in an item; 0 where it has not been."""
-    return position(item[update.lane]) if update.lane in item else 0
 
 
 def _drop(posting: Posting, settled: AbstractSet[int], outcome: Outcome) -> Posting | None:

@@ -35,7 +35,9 @@ __all__ = [
     "Values",
     "compile_fold",
     "compile_half",
+    "difference",
     "fold_around",
+    "negative",
 ]
 
 # What a record's contribution is made of: what its images count for, the new one added and the old one taken back.
@@ -91,6 +93,13 @@ class Folded:
         """Name a record as bad."""
         number = record["dynamodb"]["SequenceNumber"]
         self.bad.append(BadRecord(self.declaration.name, key_text(record), number, reason, images, record))
+
+    def drop_expired(self, now: float) -> None:
+        """Leave out aggregates whose time is over now: they are gone, and would come back with a part only."""
+        for bucket in [*self.buckets]:
+            expiry = self.declaration.expiry(bucket[1])
+            if expiry is not None and expiry <= now:
+                self.late += len(self.buckets.pop(bucket))
 
     @property
     def complaint(self) -> str:
@@ -159,10 +168,10 @@ def compile_fold(declaration: Declaration) -> Callable[[], tuple[Folded, Fold]]:
             new = readable("NewImage") if name == "MODIFY" else None
             if old is not None and new is not None and old[0] == new[0]:
                 if old[1] != new[1]:
-                    buckets[new[0]].append((sequence, False, _difference(new[1], old[1])))
+                    buckets[new[0]].append((sequence, False, difference(new[1], old[1])))
             else:
                 if old is not None:
-                    buckets[old[0]].append((sequence, False, _negative(old[1])))
+                    buckets[old[0]].append((sequence, False, negative(old[1])))
                 if new is not None:
                     buckets[new[0]].append((sequence, True, new[1]))
             if reasons:
@@ -297,7 +306,7 @@ def compile_half(declaration: Declaration) -> HalfOf:
             if reason is not None:
                 raise BadRecordError(reason)
             adds = image == "NewImage"
-            return bucket, (change["SequenceNumber"], adds, values if adds else _negative(values))
+            return bucket, (change["SequenceNumber"], adds, values if adds else negative(values))
         except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError):
             explain([record])
 
@@ -333,12 +342,14 @@ def fold_around(folded: Folded, fold: Fold, half: HalfOf, owned: Mapping[int, Ab
     return around
 
 
-def _difference(new: Values, old: Values) -> Values:
+def difference(new: Values, old: Values) -> Values:
+    """What makes new values out of old ones; exact."""
     return tuple(
         n - o if isinstance(n, int) and isinstance(o, int) else EXACT.subtract(Decimal(n), Decimal(o))
         for n, o in zip(new, old, strict=True)
     )
 
 
-def _negative(values: Values) -> Values:
+def negative(values: Values) -> Values:
+    """The values that take values back; exact."""
     return tuple(-v if isinstance(v, int) else EXACT.minus(v) for v in values)

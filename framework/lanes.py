@@ -27,6 +27,7 @@ import base64
 import hashlib
 import re
 from functools import lru_cache
+from zlib import crc32
 
 from framework.codec import AttributeValue, Image
 from framework.errors import BadValueError, shortened
@@ -38,6 +39,7 @@ __all__ = [
     "hour_of",
     "is_redriven",
     "lane_attribute",
+    "lane_partition",
     "owner",
     "position",
     "stale",
@@ -60,6 +62,11 @@ def lane_attribute(aggregation: str, stream_arn: str, shard_id: str) -> str:
     text = "\n".join((aggregation, stream_arn, shard_id)).encode()
     digest = hashlib.blake2b(text, digest_size=5).digest()
     return LANE_PREFIX + base64.b32encode(digest).decode().lower()
+
+
+def lane_partition(lane: str, partitions: int) -> int:
+    """Which of an aggregate's items a lane feeds, so that each of a busy one's collects few lanes."""
+    return crc32(lane.encode()) % partitions
 
 
 def bound(sequence: int) -> str:

@@ -1,7 +1,7 @@
 """Plan: what a batch adds, as values that say which writes to make. Pure.
 
 An `Update` is one aggregate's share of a batch. The protocol of `lanes` is here as functions of values: `request`
-turns an update into the one conditional write, `remainder` says what is left of it once the item is known. Delivery
+turns an update into the one conditional write, `drop_absorbed` says what is left of it once the item is known. Delivery
 only carries them out.
 
 *Invariant.* Updating an aggregate with contributions `c1..cn` at once leaves it as updating it with each in turn
@@ -264,7 +264,7 @@ def take_backs(update: Update) -> Update | None:
 def absence(update: Update) -> dict[str, Any]:
     """The action of a transaction that sees that an aggregate which was not there still is not.
 
-    It looks at the first partition, which redrive makes before it looks for what was refused (`redrive.py`). That
+    It looks at the first partition, which redrive makes before it looks for what was refused (`refused.py`). That
     another one was made in the meantime is as if the take-back had come before it.
     """
     declaration = update.declaration
@@ -282,20 +282,24 @@ def absence(update: Update) -> dict[str, Any]:
 def fence(update: Update, hour: int) -> dict[str, Any]:
     """The action of a transaction that moves a watermark over an update that is set aside, and adds nothing.
 
+    It makes the item where the update may.
+
     Args:
-        update: What is set aside, and whose aggregate is there.
+        update: What is set aside.
         hour: The hour now, as `lanes.hour_of` gives it.
     """
+    pk = update.declaration.target.pk
+    may_make = "attribute_not_exists(#pk) OR " if update.opens else ""
     return {
         "Update": {
             "TableName": update.declaration.target.name,
             "Key": update.key,
-            "UpdateExpression": "SET #lane = :last",
-            "ConditionExpression": "#mark = :own AND (attribute_not_exists(#lane) OR #lane < :first)",
-            "ExpressionAttributeNames": {"#lane": update.lane, "#mark": MARK},
+            "UpdateExpression": "SET #lane = :last, #mark = :own",
+            "ConditionExpression": f"({may_make}#mark = :own) AND (attribute_not_exists(#lane) OR #lane < :first)",
+            "ExpressionAttributeNames": {"#lane": update.lane, "#mark": MARK, **({"#pk": pk} if may_make else {})},
             "ExpressionAttributeValues": {
                 ":own": {"S": update.declaration.name},
-                ":last": {"S": watermark(update.last, hour)},
+                ":last": {"S": watermark(update.last, hour, redriven=update.redriven)},
                 ":first": {"S": bound(update.first)},
             },
         }

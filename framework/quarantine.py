@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,7 @@ class Entry:
         at: When it was set aside, in epoch seconds.
         uncertain: Whether the record may have been counted already, so that a person has to decide.
         refused: Whether the aggregate to take it back from is not there.
+        retracted: Whether it was taken back after all.
     """
 
     handler: str
@@ -82,6 +84,7 @@ class Entry:
     at: int
     uncertain: bool = False
     refused: bool = False
+    retracted: bool = False
 
     @property
     def place(self) -> str:
@@ -172,8 +175,9 @@ def entry_of(item: Image, load: Callable[[str], bytes]) -> Entry:
             at=int(item["at"]["N"]),
             uncertain="uncertain" in item,
             refused="refused" in item,
+            retracted="retracted" in item,
         )
-    except (KeyError, TypeError, ValueError, OSError, EOFError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError, EOFError, zlib.error) as error:
         raise BadValueError(
             f"control table: {item.get('sk', {}).get('S')}: expected a quarantined record, "
             f"came an item that cannot be read: {error!r}"
@@ -233,13 +237,16 @@ def refusal(table: str, place: str, now: float) -> dict[str, Any]:
 
 
 def retraction(table: str, place: str) -> dict[str, Any]:
-    """The arguments of the update that takes the record out of a refused entry; as for `settlement`."""
+    """The arguments of the update that settles a refused entry, once it is taken back; as for `settlement`.
+
+    The record stays as long as the key: it tells what follows it.
+    """
     return {
         "TableName": table,
         "Key": key_of(place),
-        "UpdateExpression": f"SET #retracted = :true REMOVE {', '.join(_RECORD)}",
+        "UpdateExpression": "SET #retracted = :true",
         "ConditionExpression": "attribute_exists(#refused) AND attribute_not_exists(#retracted)",
-        "ExpressionAttributeNames": {**_RECORD, "#refused": "refused", "#retracted": "retracted"},
+        "ExpressionAttributeNames": {"#refused": "refused", "#retracted": "retracted"},
         "ExpressionAttributeValues": {":true": {"BOOL": True}},
     }
 

@@ -35,7 +35,7 @@ from framework.refused import Refused, pages
 __all__ = ["Quarantine", "Redriven"]
 
 _TOGETHER = 500  # entries for which it is asked at once what was refused
-_NOTHING = "counts for nothing"
+_NOTHING = "counts for nothing, or the time of its aggregate is over"
 _VERSION = "redrive"  # by which it takes a shard's turn: no deployment has it
 
 
@@ -131,11 +131,16 @@ class Quarantine:
         One that is uncertain has counted, says who discards it: so what takes it back is taken back.
 
         Raises:
-            BadValueError: It cannot be read, or DynamoDB does not take what takes it back.
+            BadValueError: DynamoDB does not take what takes it back.
         """
-        entry = self.entry(place)
+        try:
+            entry = self.entry(place)
+        except BadValueError:
+            entry = None  # it says nothing of what takes it back
         if entry is not None and entry.uncertain and entry.image == "NewImage":
-            error = self._refused.take_back([(self._declaration(entry), entry.record)])
+            # One whose handler is gone has nothing to be taken back from.
+            ours = [a._declaration for a in self.app.aggregations if a.name == entry.handler]
+            error = self._refused.take_back([(declaration, entry.record) for declaration in ours])
             if error:
                 raise BadValueError(f"{place}: expected what takes it back to be taken back, came {error}")
         try:
@@ -166,23 +171,36 @@ class Quarantine:
             read = [self._ready(item, dry_run=dry_run, uncertain=uncertain) for item in some]
             ready = [one for one in read if isinstance(one, _Ready)]
             adding = [one for one in ready if one.entry.image == "NewImage" and one.posting.updates]
-            refused: dict[str, list[Posting]] = {}
-            if not dry_run:
-                try:
-                    for one in adding:
-                        self._refused.make(one.posting.updates[0])
-                    taken = self._refused.of((one.posting.declaration, one.entry.record) for one in adding)
-                    refused = dict(zip((one.entry.place for one in adding), taken, strict=True))
-                except (StreamfoldError, ClientError, BotoCoreError, ResponseParserError) as error:
-                    yield from (Redriven(item["sk"]["S"], False, str(error)) for item in some)
-                    continue
+            refused = {} if dry_run else self._taken_back(adding)
             for item, found in zip(some, read, strict=True):
                 if isinstance(found, Redriven):
                     yield found
                 elif dry_run:
                     yield Redriven(found.entry.place, True, "" if found.posting.updates else _NOTHING)
+                elif isinstance(before := refused.get(found.entry.place, []), str):
+                    yield self._stays(item, before, dry_run=False)
                 else:
-                    yield self._settle(item, found.posting, refused.get(found.entry.place, []))
+                    yield self._settle(item, found.posting, before)
+
+    def _taken_back(self, adding: Sequence[_Ready]) -> dict[str, list[Posting] | str]:
+        """What is taken back before each of some entries is counted, or why that cannot be, by the entry's place."""
+        found: dict[str, list[Posting] | str] = {}
+        ready: list[_Ready] = []
+        for one in adding:
+            try:
+                if one.posting.declaration.changes == "all":
+                    self._refused.make(one.posting.updates[0])
+                    ready.append(one)
+            except (StreamfoldError, ClientError, BotoCoreError, ResponseParserError) as error:
+                found[one.entry.place] = str(error)
+        for name in {one.entry.handler for one in ready}:
+            ours = [one for one in ready if one.entry.handler == name]
+            try:
+                taken = self._refused.of((one.posting.declaration, one.entry.record) for one in ours)
+                found.update(zip((one.entry.place for one in ours), taken, strict=True))
+            except (StreamfoldError, ClientError, BotoCoreError, ResponseParserError) as error:
+                found.update((one.entry.place, str(error)) for one in ours)
+        return found
 
     def _ready(self, item: Image, *, dry_run: bool, uncertain: bool) -> _Ready | Redriven:
         place = item["sk"]["S"]
@@ -195,7 +213,8 @@ class Quarantine:
         except (StreamfoldError, ClientError, BotoCoreError) as error:
             return self._stays(item, str(error), dry_run=dry_run)
         updates: tuple[Update, ...] = ()
-        if half is not None:
+        expiry = None if half is None else declaration.expiry(half[0][1])
+        if half is not None and (expiry is None or expiry > self._now()):
             (group, label), (_, adds, values) = half
             partition = crc32(place.encode()) % declaration.partitions
             updates = (Update(declaration, group, label, partition, "", ((entry.sequence_number, adds, values),)),)
@@ -239,6 +258,7 @@ class Quarantine:
         """
         try:
             event = failure.event(lambda each: _records(streams, each))
+            delivery = self._delivered_by(failure.table, min(map(_created, event["Records"])))
             consumer = Consumer(
                 self.app,
                 failure.table,
@@ -246,7 +266,7 @@ class Quarantine:
                 control=Control(
                     self._client, self._control, self._store, version=_VERSION, connections=1, now=self._now
                 ),
-                delivery=self.delivery(failure.table) or "lanes",
+                delivery=delivery,
                 redriving=True,
                 connections=1,
                 now=self._now,
@@ -261,16 +281,17 @@ class Quarantine:
                 )
             response = consumer(event)
             account = response["streamfold"]
-            error = account["error"] if response["batchItemFailures"] else self._take_back(failure, event["Records"])
+            failed = response["batchItemFailures"]
+            error = account["error"] if failed else self._take_back(failure, event["Records"], delivery)
         except (StreamfoldError, ClientError, BotoCoreError, ResponseParserError) as error:
             return Redriven(failure.source, False, str(error))
         aside = f"{account['badRecords']} set aside" if account["badRecords"] else ""
         return Redriven(failure.source, not error, error or aside)
 
-    def _take_back(self, failure: Failure, records: Sequence[Record]) -> str:
+    def _take_back(self, failure: Failure, records: Sequence[Record], delivery: str) -> str:
         """Take back what was refused of a batch that is settled now, but for what is in quarantine; the error."""
         control = Control(self._client, self._control, self._store)
-        shard = failure.shard_id if self.delivery(failure.table) != "ledger" else ""
+        shard = failure.shard_id if delivery == "lanes" else ""
         owned = control.owned(lane_prefix(failure.stream_arn, shard), failure.first)
         added = [
             (declaration, record)
@@ -291,14 +312,25 @@ class Quarantine:
 
     def delivery(self, table: str) -> str | None:
         """The protocol that delivers a table's stream, by what the control table remembers; None if nothing is."""
-        key = {"pk": {"S": DELIVERY}, "sk": {"S": table}}
-        item = self._client.get_item(TableName=self._control, Key=key, ConsistentRead=True).get("Item")
-        return None if item is None else item.get("delivery", {}).get("S")
+        return self._remembered(table).get("delivery", {}).get("S")
 
     def switch(self, table: str, delivery: str) -> None:
         """Have a table's stream, which has to be drained, delivered by another protocol from now on."""
-        item = {"pk": {"S": DELIVERY}, "sk": {"S": table}, "delivery": {"S": delivery}}
-        self._client.put_item(TableName=self._control, Item=item)
+        before = self.delivery(table) or delivery
+        key = {"pk": {"S": DELIVERY}, "sk": {"S": table}}
+        more = {"delivery": {"S": delivery}, "before": {"S": before}, "since": {"N": str(int(self._now()))}}
+        self._client.put_item(TableName=self._control, Item={**key, **more})
+
+    def _delivered_by(self, table: str, at: float) -> str:
+        """The protocol that delivered a table's stream at a time."""
+        item = self._remembered(table)
+        former = "since" in item and at < float(item["since"]["N"])
+        return str(item["before" if former else "delivery"]["S"]) if item else "lanes"
+
+    def _remembered(self, table: str) -> Image:
+        key = {"pk": {"S": DELIVERY}, "sk": {"S": table}}
+        found: Image = self._client.get_item(TableName=self._control, Key=key, ConsistentRead=True).get("Item", {})
+        return found
 
     def _stays(self, item: Image, reason: str, *, dry_run: bool) -> Redriven:
         place = item["sk"]["S"]

@@ -20,6 +20,7 @@ batch is.)
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,19 +34,19 @@ from framework.declaration import Declaration
 from framework.decode import Record
 from framework.deliver_ledger import LedgerDelivery
 from framework.errors import BadRecordError, BadValueError
-from framework.fold import Half, HalfOf, compile_half
-from framework.lanes import hour_of, owner
+from framework.fold import Half, HalfOf, compile_half, difference, negative
+from framework.lanes import hour_of, lane_attribute, lane_partition, owner, position
 from framework.ledger import Guard, Posting
 from framework.plan import Update, request
-from framework.quarantine import PARTITION, Entry, entry_of, item_text, retraction
+from framework.quarantine import PARTITION, Entry, entry_of, retraction
 from framework.writer import NotDoneError, Outcome, Rejection, Terms
 
 __all__ = ["Refused", "pages"]
 
 _SECONDS = 60.0  # for one entry
 
-# By handler and item, for each sequence number the entries of its images.
-_Found = dict[tuple[str, str], dict[int, dict[str, Entry]]]
+# By handler, stream and item, for each sequence number the entries of its images.
+_Found = dict[tuple[str, str, str], dict[int, dict[str, Entry]]]
 
 
 class Refused:
@@ -66,26 +67,52 @@ class Refused:
         self._load = load
         self._now = now
 
-    def of(self, added: Iterable[tuple[Declaration, Record]]) -> list[list[Posting]]:
-        """For each record whose new image an aggregation adds: the postings that take that back.
+    def make(self, update: Update) -> None:
+        """Make the first partition of an update's aggregate, empty, if it is not there.
 
         Raises:
-            StreamfoldError: A record or an entry cannot be read.
+            ClientError: DynamoDB does not let us.
         """
-        records = list(added)
-        refused = self._read() if any(declaration.changes == "all" for declaration, _ in records) else {}
-        return [list(self._taken_back(declaration, record, refused)) for declaration, record in records]
+        declaration = update.declaration
+        if self._is_there(declaration, update.group, update.label, 0):
+            return
+        nothing = ((0, True, tuple(0 for _ in declaration.slots)),)
+        empty = replace(update, partition=0, lane="", contributions=nothing, redriven=False)
+        try:
+            self._client.update_item(**request(empty, hour_of(self._now())))
+        except ClientError as error:
+            # Somebody else's item is there: the record itself will be refused.
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise
 
     def take_back(self, added: Iterable[tuple[Declaration, Record]]) -> str:
         """Take back what takes back records that have counted; why it could not be done, or empty.
 
         What is still not there to take it back from is left.
         """
-        for posting in (posting for each in self.of(added) for posting in each):
+        records = list(added)
+        for declaration, record in records:
+            half = _half(compile_half(declaration), record, "NewImage") if declaration.partitions > 1 else None
+            if half is not None:  # it counts in another partition: nothing more is refused from now on
+                (group, label), (sequence, adds, values) = half
+                if any(self._is_there(declaration, group, label, p) for p in range(1, declaration.partitions)):
+                    self.make(Update(declaration, group, label, 0, "", ((int(sequence), adds, values),)))
+        for posting in (posting for each in self.of(records) for posting in each):
             outcome = self.post(posting)
             if outcome.failed_from is not None and not outcome.refused_take_backs:
                 return outcome.error
         return ""
+
+    def of(self, added: Iterable[tuple[Declaration, Record]]) -> list[list[Posting]]:
+        """For each record whose new image an aggregation adds: the postings that take that back.
+
+        Raises:
+            BadValueError: An entry cannot be read.
+        """
+        records = list(added)
+        names = {declaration.name for declaration, _ in records if declaration.changes == "all"}
+        refused = self._read(names) if names else {}
+        return [list(self._taken_back(declaration, record, refused)) for declaration, record in records]
 
     def post(self, posting: Posting) -> Outcome:
         """Settle one entry; what DynamoDB will not take stays in it."""
@@ -94,66 +121,89 @@ class Refused:
         (outcome,) = writer.deliver([posting], terms)
         return outcome
 
-    def make(self, update: Update) -> None:
-        """Make the first partition of an update's aggregate, if it is not there."""
-        declaration = update.declaration
-        key = declaration.key(update.group, update.label, 0)
+    def _is_there(self, declaration: Declaration, group: str, label: str, partition: int) -> bool:
+        key = declaration.key(group, label, partition)
         item = self._client.get_item(TableName=declaration.target.name, Key=key, ConsistentRead=True).get("Item")
-        if item is None or owner(item) != declaration.name:
-            nothing = ((0, True, tuple(0 for _ in declaration.slots)),)
-            empty = replace(update, partition=0, lane="", contributions=nothing, redriven=False)
-            try:
-                self._client.update_item(**request(empty, hour_of(self._now())))
-            except ClientError as error:
-                # Somebody else's item is there: the record itself will be refused.
-                if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
-                    raise
+        return item is not None and owner(item) == declaration.name
 
-    def _read(self) -> _Found:
+    def _read(self, handlers: set[str]) -> _Found:
         found: _Found = defaultdict(lambda: defaultdict(dict))
         query = {
             "TableName": self._control,
             "KeyConditionExpression": "pk = :pk",
-            "FilterExpression": "attribute_exists(refused) AND attribute_not_exists(retracted)",
+            "FilterExpression": "attribute_exists(refused)",
             "ExpressionAttributeValues": {":pk": {"S": PARTITION}},
             "ConsistentRead": True,
         }
         for item in pages(self._client, query):
-            entry = entry_of(item, self._load)
-            found[entry.handler, item_text(entry.record)][entry.sequence_number][entry.image] = entry
+            if item.get("handler", {}).get("S") in handlers:
+                entry = entry_of(item, self._load)
+                place = (entry.handler, entry.stream_arn, _item(entry.record))
+                found[place][entry.sequence_number][entry.image] = entry
         return found
 
     def _taken_back(self, declaration: Declaration, record: Record, found: _Found) -> Iterator[Posting]:
-        refused = found.get((declaration.name, item_text(record))) if found else None
+        refused = found.get((declaration.name, record.get("eventSourceARN", ""), _item(record))) if found else None
         half = compile_half(declaration)
         added = _half(half, record, "NewImage") if refused else None
+        before = _half(half, record, "OldImage") if refused else None
         if refused is None or added is None:
             return
         bucket, (sequence, _, values) = added
+        if before is not None and before[0] == bucket and before[1][2] == negative(values):
+            return  # it adds nothing
         # One edit after the other, each takes back what the one before it added.
         for number in sorted(number for number in refused if number > int(sequence)):
             entries = refused[number]
             shares = {image: _half(half, entry.record, image) for image, entry in entries.items()}
             taken, again = shares.get("OldImage"), shares.get("NewImage")
-            if taken is None or taken[0] != bucket or taken[1][2] != tuple(-value for value in values):
+            if taken is None or taken[0] != bucket or taken[1][2] != negative(values):
                 continue
-            yield self._posting(declaration, entries["OldImage"], taken)
+            if not entries["OldImage"].retracted:
+                yield self._posting(declaration, entries, taken, again)
             if again is None:
                 return
-            yield self._posting(declaration, entries["NewImage"], again)
             values = again[1][2]
 
-    def _posting(self, declaration: Declaration, entry: Entry, share: Half) -> Posting:
-        (group, label), (_, adds, values) = share
+    def _posting(
+        self, declaration: Declaration, entries: Mapping[str, Entry], taken: Half, again: Half | None
+    ) -> Posting:
+        """Settles the entries of one record."""
+        (group, label), (_, _, values) = taken
+        old = entries["OldImage"]
         guard = Guard(
-            {"Update": retraction(self._control, entry.place)},
+            {"Update": retraction(self._control, old.place)},
             self._control,
-            entry.key,
+            old.key,
             settled_by="retracted",
             settled_if_gone=True,
         )
-        update = Update(declaration, group, label, 0, "", ((entry.sequence_number, adds, values),))
-        return Posting(declaration, {entry.sequence_number: guard}, (update,))
+        others = {}
+        if again is not None:
+            values = difference(again[1][2], negative(values))
+            others = {"NewImage": {"Update": retraction(self._control, entries["NewImage"].place)}}
+        lane, partition = self._lane(declaration, group, label, old)
+        contributions = ((old.sequence_number, False, values),)
+        update = Update(declaration, group, label, partition, lane, contributions, redriven=True)
+        return Posting(declaration, {old.sequence_number: guard}, (update,), others)
+
+    def _lane(self, declaration: Declaration, group: str, label: str, entry: Entry) -> tuple[str, int]:
+        """The lane of an entry, whose watermark has to move over it, and its partition.
+
+        All that the lane adds before a refused take-back is settled, or there would have been an aggregate. No lane is
+        to move where it has moved on already, and by the ledger.
+        """
+        if not entry.shard_id:
+            return "", 0
+        lane = lane_attribute(declaration.name, entry.stream_arn, entry.shard_id)
+        partition = lane_partition(lane, declaration.partitions)
+        key = declaration.key(group, label, partition)
+        item = self._client.get_item(TableName=declaration.target.name, Key=key, ConsistentRead=True).get("Item", {})
+        try:
+            passed = lane in item and position(item[lane]) >= entry.sequence_number
+        except BadValueError:
+            passed = True
+        return ("", partition) if passed else (lane, partition)
 
 
 def pages(client: Any, query: Mapping[str, Any]) -> Iterator[Image]:
@@ -183,3 +233,8 @@ class _Stays:
 
     def actions(self, declaration: Declaration, rejected: Sequence[Rejection]) -> dict[str, Any]:
         raise NotDoneError(rejected[0].reason)
+
+
+def _item(record: Record) -> str:
+    """The key of a record's item, as text that is the same for the same item and no other."""
+    return json.dumps(record["dynamodb"]["Keys"], sort_keys=True)

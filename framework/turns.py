@@ -9,9 +9,10 @@ a handler may differ in that. So each shard has a *turn*, an item of the control
     turn      how often it passed
     entries   how many entries of the quarantine were written for the shard
 
-A process reads it before each batch. It takes the turn where that is another version's, and moves `until`, ten seconds
-at a time, to cover its batch, in a write on condition that the item is as seen. An entry is written in one transaction
-with the count of `entries`, on condition that `turn` is what it was when the batch began.
+A process reads it before each batch, and what is in quarantine if there are new entries. Before it writes anything, it
+takes the turn where that is another version's, and moves `until`, ten seconds at a time, to cover its batch: on
+condition that the item is as seen, and with the same `entries` after it, or the batch has to come again. An entry is
+written in one transaction with the count of `entries`, on condition that `turn` is what it was when the batch began.
 
 *Invariant.* A record created after `since` was begun by one version only, which judges it alike each time. If that one
 sets it aside, nobody has counted it. Nobody that begins it later does, for the count of entries tells them to look. And
@@ -47,6 +48,7 @@ class Turn:
         number: How often the turn had passed.
         since: Up to which time of creation another version may have begun; None if there was none.
         entries: How many entries were written.
+        seen: The item as it was read; None if there was none.
     """
 
     prefix: str
@@ -54,6 +56,7 @@ class Turn:
     number: int
     since: float | None
     entries: int
+    seen: Image | None
 
     def alone(self, at: float | None) -> bool:
         """Whether no other version can have begun a record that was created at a time; None where it does not say."""
@@ -74,10 +77,18 @@ def is_taken(item: Image | None, version: str, newest: float | None) -> bool:
     )
 
 
-def turn_of(item: Image, prefix: str, newest: float | None) -> Turn:
-    """The turn that an item holds."""
+def turn_of(item: Image | None, prefix: str, newest: float | None) -> Turn:
+    """The turn that an item holds.
+
+    Raises:
+        KeyError, TypeError, ValueError: It holds none.
+    """
+    entries = int(item["entries"]["N"]) if item and "entries" in item else 0
+    if item is None or "version" not in item:
+        return Turn(prefix, newest, 0, None, entries, item)
+    float(item["until"]["N"])
     since = float(item["since"]["N"]) if "since" in item else None
-    return Turn(prefix, newest, int(item["turn"]["N"]), since, int(item.get("entries", {"N": "0"})["N"]))
+    return Turn(prefix, newest, int(item["turn"]["N"]), since, entries, item)
 
 
 def taking(item: Image | None, version: str, newest: float | None, now: float) -> dict[str, Any]:

@@ -254,7 +254,7 @@ def with_entries_beside_the_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_what_is_refused_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Refused, "_read", lambda self: {})
+    patch.setattr(Refused, "_read", lambda self, handlers: {})
 
 
 FAULTS = [

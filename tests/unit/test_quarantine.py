@@ -28,7 +28,7 @@ from framework.control import Control
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.quarantine import Entry, entry_item, entry_of, lane_prefix, place_of
-from framework.turns import turn_of
+from framework.turns import turn_key, turn_of
 from tests.unit.stream import ARN, download, event, record
 
 music = Table("MusicLibrary", pk="songID", sk="SK")
@@ -339,8 +339,9 @@ def test_two_who_find_a_sum_otherwise_at_the_same_time_count_it_once(engine: Mem
             other(event(one))  # it began before
             return answer
 
-    turn = engine.get_item(TableName="control", Key={"pk": {"S": f"turn#{PLACE}"}, "sk": {"S": "-"}})
-    other._control.begin = lambda batch, first: (turn_of(turn["Item"], PLACE, None), {})  # type: ignore
+    turn = turn_of(engine.get_item(TableName="control", Key=turn_key(PLACE))["Item"], PLACE, None)
+    other._control.begin = lambda batch, first: (turn, {})  # type: ignore
+    other._control.take = lambda turn: None  # type: ignore
     consumer(Meanwhile())(event(one))
     assert [place_of(place) for place in entries(engine)] == [("weights", 2, "NewImage")]
     assert total(engine, "a") is None
