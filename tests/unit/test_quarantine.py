@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -69,14 +70,14 @@ class Downloads(Aggregation):
 app = App("weights", [Weights, Downloads])
 
 
-def heavy(song: str, weight: str) -> dict[str, Any]:
-    return download(song, weight={"N": weight})
+def heavy(song: str, weight: str, **more: Any) -> dict[str, Any]:
+    return download(song, weight={"N": weight}, **more)
 
 
-def tables() -> MemoryDynamoDB:
+def tables(an_app: App = app) -> MemoryDynamoDB:
     engine = MemoryDynamoDB()
-    for table in app.tables:
-        engine.create_table(**create_table_request(app, table))
+    for table in an_app.tables:
+        engine.create_table(**create_table_request(an_app, table))
     engine.create_table(**CONTROL)
     return engine
 
@@ -90,10 +91,12 @@ def no_object(name: str, content: bytes) -> None:
     raise AssertionError(f"no object was expected, came {name}")
 
 
-def consumer(client: Any, engine: Any = None, delivery: str = "lanes", version: str = "1") -> Consumer:
+def consumer(
+    client: Any, engine: Any = None, delivery: str = "lanes", version: str = "1", an_app: App = app
+) -> Consumer:
     control = Control(client, "control", no_object, version=version, connections=1)
     return Consumer(
-        app,
+        an_app,
         "MusicLibrary",
         engine or client,
         control=control,
@@ -109,11 +112,14 @@ def entries(engine: MemoryDynamoDB, *, refused: bool = False) -> dict[str, dict[
     return {item["sk"]["S"]: item for item in ours if ("refused" in item) is refused}
 
 
-def total(engine: MemoryDynamoDB, song: str) -> tuple[int, Decimal] | None:
-    found = Weights.get(song, "all", client=engine)
+def total(
+    engine: MemoryDynamoDB, song: str, aggregation: type[Aggregation] = Weights, label: str = "all"
+) -> tuple[int, Decimal] | None:
+    found = aggregation.get(song, label, client=engine)
     return None if found is None else (found["Items"], found["Weight"])
 
 
+DAMAGED = gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 8  # zlib finds it broken, not gzip
 PLACE = f"MusicLibrary/{ARN.rpartition('/')[2]}/shardId-00000001514764800000-abcdef12/"
 
 
@@ -547,7 +553,9 @@ def test_a_record_of_any_size_comes_out_of_its_entry_as_it_was(size: int) -> Non
     assert entry_of(item, objects.__getitem__) == entry
 
 
-@pytest.mark.parametrize("broken", [{}, {"record": {"S": "{"}}, {"record": {"S": "[]"}}, {"packed": {"B": b"x"}}])
+@pytest.mark.parametrize(
+    "broken", [{}, {"record": {"S": "{"}}, {"record": {"S": "[]"}}, {"packed": {"B": b"x"}}, {"packed": {"B": DAMAGED}}]
+)
 def test_an_entry_that_cannot_be_read_is_named(broken: dict[str, Any]) -> None:
     whole = record(7, new=heavy("a", "1"))
     entry = Entry(

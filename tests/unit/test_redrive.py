@@ -24,8 +24,8 @@ def quarantine(client: Any, an_app: App = app, now: float = NOW) -> Quarantine:
     return Quarantine(an_app, client, "control", load=lambda name: b"", store=no_object, now=lambda: now)
 
 
-def redriven(client: Any, **options: Any) -> list[Redriven]:
-    there = quarantine(client)
+def redriven(client: Any, an_app: App = app, **options: Any) -> list[Redriven]:
+    there = quarantine(client, an_app)
     return [there.redrive(item, **options) for item in [*there.open()]]
 
 
@@ -379,16 +379,17 @@ def test_a_redrive_that_was_cut_short_is_finished_though_the_lane_has_moved_on()
 
 
 class Failing(Broken):
-    """A client on which the second transaction and all after it fail."""
+    """A client on which all transactions after the first, or the first few, fail."""
 
     calls = 0
 
-    def __init__(self, engine: MemoryDynamoDB) -> None:
+    def __init__(self, engine: MemoryDynamoDB, *, after: int = 1) -> None:
         super().__init__(engine, "", "")
+        self.after = after
 
     def transact_write_items(self, **arguments: Any) -> Any:
         self.calls += 1
-        if self.calls > 1:
+        if self.calls > self.after:
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "TransactWriteItems")
         return self.engine.transact_write_items(**arguments)
 
