@@ -22,7 +22,7 @@ from framework.errors import (
 )
 from framework.measures import Average, Count, Max, Min, Sum
 from framework.reading import Aggregate
-from framework.tables import Index, Table
+from framework.tables import Index, Table, at_least
 from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
 
 __all__ = [
@@ -51,5 +51,6 @@ __all__ = [
     "Table",
     "Weekly",
     "Yearly",
+    "at_least",
     "attr",
 ]

@@ -14,10 +14,10 @@ from framework.conditions import Condition
 from framework.declaration import Changes, Declaration, GroupBy, Late, OnExpiry
 from framework.errors import DeclarationError, shortened
 from framework.lanes import LANE_PREFIX
-from framework.measures import Max, Measure, Min
+from framework.measures import Count, Max, Measure, Min, Sum
 from framework.paths import getter
 from framework.reading import Aggregate
-from framework.tables import Index, Table
+from framework.tables import AtLeast, Index, Table
 from framework.windows import Window
 
 __all__ = ["NAME", "NAME_RULE", "Aggregation"]
@@ -43,7 +43,7 @@ class Aggregation:
             values) and returns the group's value, a tuple of several, or None to leave the item out.
         window: `Hourly`, `Daily`, `Weekly`, `Monthly`, `Yearly` over an attribute with the event's time, or
             `AllTime()`.
-        index: A sparse index that holds the aggregates, for `top` and `all`.
+        index: A sparse index that holds the aggregates, or with `when` some of them, in order.
         partitions: Over how many items to spread one aggregate that many shards feed (1 to 100). Reads add
             them up. Changing it, like changing the group or the window, calls for a new name.
         on_expiry: `"keep"` what an item added when its time to live removes it, or `"retract"` it.
@@ -281,6 +281,18 @@ class _Checker:
         if taken.get(index.sk) != "kept by a measure":
             names = ", ".join(repr(slot.attribute) for slot in declaration.slots)
             raise self.wrong("index", f"a sort key that a measure keeps ({names})", index)
+        if index.when is not None:
+            self.check_threshold(declaration, index.when)
+
+    def check_threshold(self, declaration: Declaration, when: AtLeast) -> None:
+        summed = [name for name, measure in declaration.measures.items() if isinstance(measure, Count | Sum)]
+        if when.measure not in summed:
+            names = ", ".join(map(repr, summed)) or "none here"
+            raise self.wrong("index", f"when: at_least of a Count or a Sum ({names})", when)
+        if declaration.partitions > 1:
+            raise self.wrong(
+                "index", "no when beside partitions, since none of an aggregate's items knows its total", when
+            )
 
     def take(self, taken: dict[str, str], attribute: str, purpose: str, field: str) -> None:
         if attribute in taken:

@@ -58,8 +58,12 @@ def test_an_events_downloads_are_spread_evenly_over_its_songs() -> None:
     )
 
 
+def test_a_process_that_knows_the_extremes_improves_them_at_no_cost() -> None:
+    assert [(step.requests, step.wcu) for step in extremes(batches=8, records=100, songs=10)] == [(10, 10)] * 8
+
+
 def test_extremes_that_stand_cost_nothing_and_those_that_improve_a_second_request() -> None:
-    first, *later = extremes(batches=8, records=100, songs=10)
+    first, *later = extremes(batches=8, records=100, songs=10, fresh=True)
     assert first.requests == 10
     assert all(10 <= step.requests <= 20 for step in later)
     assert sum(step.requests for step in later[3:]) < sum(step.requests for step in later[:4])
