@@ -21,7 +21,7 @@ from framework.errors import (
     StreamfoldError,
 )
 from framework.measures import Average, Count, Max, Min, Sum
-from framework.reading import Aggregate
+from framework.reading import Aggregate, Page, Ranking, Series
 from framework.tables import Index, Table, at_least
 from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
 
@@ -44,7 +44,10 @@ __all__ = [
     "Max",
     "Min",
     "Monthly",
+    "Page",
+    "Ranking",
     "ReadError",
+    "Series",
     "SourceError",
     "StreamfoldError",
     "Sum",

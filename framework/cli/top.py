@@ -10,7 +10,7 @@ from framework.cli import show
 from framework.cli.local import drained, source_table
 from framework.codec import json_line
 from framework.local import Local
-from framework.reading import Aggregate
+from framework.reading import Page
 
 __all__ = ["add_to"]
 
@@ -44,7 +44,7 @@ def run(options: Any) -> int:
     return show.bad_records(done)
 
 
-def _show(aggregation: type[Aggregation], options: Any, found: list[Aggregate]) -> None:
+def _show(aggregation: type[Aggregation], options: Any, found: Page) -> None:
     if options.json:
         for one in found:
             group = [*one.group] if isinstance(one.group, tuple) else one.group
