@@ -5,7 +5,7 @@ Each write of an aggregate moves its entry by itself, and reads cover both the f
 index, which is sparse, and moves what is left: one conditional update for each entry, of its key alone and only if that
 is still as it was seen. So it may be broken off, begun again and run twice, at any time.
 
-An entry of more shards than there are now, which no read would find, is moved back just as well.
+An entry of more shards than there are now, or under a former prefix, which no read would find, is moved as well.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ def reshard(
 
 
 def _compile(declaration: Declaration) -> Callable[[Image], str | None]:
-    """A function from an entry to the key that it should have; None for one of somebody else's."""
+    """A function from an entry to the key that it should have; None for one of somebody else's.
+
+    Whose it is, the key of its item tells: that is no other aggregation's (`App`).
+    """
     index = declaration.index
     assert index is not None
 
@@ -139,9 +142,7 @@ def _compile(declaration: Declaration) -> Callable[[Image], str | None]:
 
     def key_for(item: Image) -> str | None:
         group, label = declaration.text_of(item)
-        came, plain = item[index.pk]["S"], index.prefix + label
-        ours = (came == plain or came.startswith(f"{plain}#")) and declaration.is_at(item, sort_keys(label))
-        return index.key(group, label) if ours else None
+        return index.key(group, label) if declaration.is_at(item, sort_keys(label)) else None
 
     return key_for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from framework.known import Known
 from framework.local.memory import MemoryDynamoDB
 from framework.local.world import table_requests
 from framework.plan import Update
+from framework.redrive import Quarantine
 from framework.testing import event, inserted, modified, removed
 
 plays = Table("Plays", pk="song", sk="SK")
@@ -100,6 +102,26 @@ def test_what_is_known_of_an_item_that_is_gone_is_forgotten(delivery: str) -> No
     for number in range(3, 6):
         assert consumer(event(inserted(plays, play(number))))["batchItemFailures"] == []
     assert chart(engine) == {"blue": 3}
+
+
+def test_what_is_redriven_enters_and_leaves_the_index_too() -> None:
+    engine = tables()
+    consumer = consumer_of(engine)
+    consumer(event(*(inserted(plays, play(n)) for n in range(2)), inserted(plays, {**play(2), "amount": "x"})))
+    consumer(event(inserted(plays, {**play(3), "amount": "x"}), removed(plays, {**play(4), "amount": "x"})))
+    assert chart(engine) == {}
+    there = Quarantine(app, engine, CONTROL, load=lambda name: b"", store=lambda name, content: None)
+    charts = []
+    for item in [*there.open()]:
+        record = json.loads(item["record"]["S"])
+        for image in ("NewImage", "OldImage"):
+            if image in record["dynamodb"]:
+                record["dynamodb"][image]["amount"] = {"N": "2"}
+        done = there.redrive({**item, "record": {"S": json.dumps(record)}})
+        assert done.done, done.reason
+        charts.append(chart(engine).get("blue"))
+    assert charts == [4, 6, 4]
+    assert all(each.done for each in map(there.redrive, there.open()))
 
 
 def test_only_what_has_to_be_guessed_is_kept_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:

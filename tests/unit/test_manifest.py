@@ -101,6 +101,7 @@ def test_an_index_that_several_share_is_one_with_what_all_of_them_keep() -> None
                 "pk": {"name": "Entry", "type": "S"},
                 "sk": {"name": "Revenue", "type": "N"},
                 "include": ["Least", "Orders"],
+                "shards": {"ranked": 4},
             }
         }
         assert sorted(found["consumers"]["Orders"]["grants"]["Totals"]) == ["GetItem", "UpdateItem"]

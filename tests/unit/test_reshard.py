@@ -118,6 +118,18 @@ def test_raised_shards_read_what_was_written_under_the_former_ones_and_the_next_
     assert len(list(raised.all("2018-01", client=engine))) == 40
 
 
+def test_entries_under_a_former_prefix_are_brought_to_the_one_that_is_declared(engine: MemoryDynamoDB) -> None:
+    feed(engine, chart(2))
+
+    class Renamed(Ever):
+        name = "ever"
+        index = Index("Shared", pk="Entry", sk="Plays", prefix="always#")
+
+    (done,) = reshard(Renamed._declaration, engine)
+    assert (done.seen, done.moved) == (40, 40)
+    assert {key.partition("#")[0] for key in keys(engine)} == {"chart", "always"}
+
+
 @pytest.mark.usefixtures("small_pages")
 def test_a_dry_run_counts_and_writes_nothing(engine: MemoryDynamoDB) -> None:
     feed(engine, chart(1))
