@@ -11,6 +11,7 @@ import pytest
 from benchmarks.alternatives import HANDLERS, Handler
 from benchmarks.events import LARGEST_BATCH, LARGEST_PAYLOAD, event_of, recount
 from benchmarks.extremes import extremes
+from benchmarks.indexes import reads, writes
 from benchmarks.row import Case, WrongCountError, cost_of
 
 
@@ -68,3 +69,20 @@ def test_extremes_that_stand_cost_nothing_and_those_that_improve_a_second_reques
     assert all(10 <= step.requests <= 20 for step in later)
     assert sum(step.requests for step in later[3:]) < sum(step.requests for step in later[:4])
     assert all(step.wcu == step.requests for step in (first, *later))
+
+
+def test_a_threshold_spares_the_index_what_is_below_and_shards_cost_nothing_to_write() -> None:
+    plain, sharded, charted, fresh, both = writes(batches=6, records=200, songs=500, limit=5)
+    assert (sharded.requests, sharded.wcu, sharded.entries) == (plain.requests, plain.wcu, plain.entries)
+    assert (both.requests, both.wcu, both.entries) == (charted.requests, charted.wcu, charted.entries)
+    assert charted.requests == plain.requests
+    assert charted.wcu < plain.wcu * 0.7
+    assert charted.entries < plain.entries / 4
+    assert fresh.wcu - charted.wcu == fresh.requests - charted.requests > 0
+
+
+def test_the_top_ten_cost_a_request_a_key_and_not_the_table() -> None:
+    one, eight, scan = reads(aggregates=3000, latency_ms=0)
+    assert (one.requests, one.read_units) == (1, 0.5)
+    assert (eight.requests, eight.read_units) == (9, 4.5)
+    assert scan.read_units > 30
