@@ -204,6 +204,7 @@ class _Cursor:
         assert declaration.index is not None
         self._declaration = declaration
         self._sk = declaration.index.sk
+        self._when = declaration.index.when
         # An index may hold other items too: of an aggregation with another prefix, or with a former number of
         # partitions.
         self._sort_keys = declaration.sort_keys(label)
@@ -219,9 +220,14 @@ class _Cursor:
         last = page.get("LastEvaluatedKey")
         self._query = None if last is None else {**self._query, "ExclusiveStartKey": last}
         for item in page["Items"]:
-            if self._declaration.is_at(item, self._sort_keys):
+            if self._declaration.is_at(item, self._sort_keys) and self._qualifies(item):
                 place = Place(number(item[self._sk]["N"]), self._declaration.text_of(item)[0])
                 self._entries.append(Entry(place, (item,)))
+
+    def _qualifies(self, item: Image) -> bool:
+        """Whether it reaches the threshold, which may have been raised after its last write."""
+        when = self._when
+        return when is None or when.measure not in item or _value(self._declaration, item, when.measure) >= when.limit
 
     def head(self) -> Decimal | None:
         """The value of the next entry; None if there is none."""

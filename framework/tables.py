@@ -174,7 +174,8 @@ class Index:
             label: The window's label.
         """
         text = self.prefix + label
-        return text if self.shards == 1 else f"{text}#{crc32(group.encode()) % self.shards}"
+        # What UTF-8 cannot hold DynamoDB refuses, and then that record is to blame.
+        return text if self.shards == 1 else f"{text}#{crc32(group.encode(errors='surrogatepass')) % self.shards}"
 
     def keys(self, label: str) -> tuple[str, ...]:
         """The partition keys that a window's entries may have, those from before `shards` was raised included.

@@ -42,11 +42,11 @@ def _reshard(options: Any) -> int:
     if options.json:
         units = {"readUnits": done.read_units, "writeUnits": done.write_units}
         counts = {"seen": done.seen, "moved": done.moved, "changed": done.changed}
-        print(json_line({**counts, **{name: number(f"{each:g}") for name, each in units.items()}}))
+        print(json_line({**counts, **{name: number(str(each)) for name, each in units.items()}}))
         return 0
     print(
         f"{done.seen:,} entries, {done.moved:,} {'to be moved' if options.dry_run else 'moved'}, "
-        f"{done.changed:,} changed meanwhile; {done.read_units:g} read units, {done.write_units:g} write units"
+        f"{done.changed:,} changed meanwhile; {done.read_units:,} read units, {done.write_units:,} write units"
     )
     return 0
 

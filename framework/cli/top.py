@@ -65,7 +65,7 @@ def _top(options: Any) -> int:
             show.chart(title, page, show.ranked_by(aggregation))
         else:
             print(f"{title}: nothing was counted")
-        print(f"{page.read_units:g} read units" + (f", more with --token {page.token}" if page.token else ""))
+        print(f"{page.read_units:,} read units" + (f", more with --token {page.token}" if page.token else ""))
 
     return _run(options, (options.window,), read)
 
@@ -81,7 +81,7 @@ def _series(options: Any) -> int:
             print(json_line({"total": dict(series.total.values), "readUnits": _exact(series.read_units)}))
             return
         show.series(f"{aggregation.name}, {' '.join(options.group)}", series, show.ranked_by(aggregation))
-        print(f"{series.read_units:g} read units")
+        print(f"{series.read_units:,} read units")
 
     return _run(options, (options.first, options.last), read)
 
@@ -108,4 +108,4 @@ def _line(one: Aggregate) -> str:
 
 def _exact(units: float) -> Any:
     """Read units, which come in halves, as JSON that is exact."""
-    return number(f"{units:g}") if units else 0
+    return number(str(units))

@@ -126,6 +126,16 @@ def test_what_is_below_the_threshold_is_in_no_page_and_what_falls_leaves(engine:
     assert "Month" not in engine.get_item(TableName="Plays", Key=month)["Item"]
 
 
+def test_a_raised_threshold_holds_for_reads_before_the_next_write(engine: MemoryDynamoDB) -> None:
+    class Raised(Chart):
+        name = "chart"
+        index = Index("Chart", pk="Month", sk="Plays", when=at_least("Plays", 4), shards=8)
+
+    songs(engine, {"a": 5, "b": 3, "c": 4})
+    assert [one.group for one in Raised.all("2018-01", client=engine)] == ["a", "c"]
+    assert [one.group for one in Raised.bottom("2018-01", 1, client=engine)] == ["c"]
+
+
 def test_a_page_says_where_it_goes_on_and_the_last_one_that_nothing_follows(engine: MemoryDynamoDB) -> None:
     songs(engine, dict.fromkeys("abcde", 3))
     first = Chart.top("2018-01", 3, client=engine)
