@@ -222,6 +222,7 @@ class _Expression:
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
+        self._places: dict[str, str] = {}  # the names' placeholders
         self.values: dict[str, AttributeValue] = {}
         self.sets: list[str] = []
         self.removes: list[str] = []
@@ -229,8 +230,10 @@ class _Expression:
         self.conditions: list[str] = []
 
     def name(self, attribute: str) -> str:
-        placeholder = f"#n{len(self.names)}"
-        self.names[placeholder] = attribute
+        placeholder = self._places.get(attribute)
+        if placeholder is None:
+            placeholder = self._places[attribute] = f"#n{len(self.names)}"
+            self.names[placeholder] = attribute
         return placeholder
 
     def text(self, text: str) -> str:
