@@ -218,7 +218,12 @@ class _Cursor:
             return
         page = self._reads.query(self._query)
         last = page.get("LastEvaluatedKey")
-        self._query = None if last is None else {**self._query, "ExclusiveStartKey": last}
+        if last is None:
+            self._query = None
+        else:
+            # What the first page does not hold may be a tail of thousands that are equal: so pages grow.
+            more = {"Limit": 2 * self._query["Limit"]} if "Limit" in self._query else {}
+            self._query = {**self._query, **more, "ExclusiveStartKey": last}
         for item in page["Items"]:
             if self._declaration.is_at(item, self._sort_keys) and self._qualifies(item):
                 place = Place(number(item[self._sk]["N"]), self._declaration.text_of(item)[0])

@@ -167,6 +167,19 @@ def test_equal_entries_are_read_to_the_last_and_no_others(engine: MemoryDynamoDB
     assert [one.group for one in Plain.bottom("2018-01", 30, client=engine)] == [f"{n:02}" for n in range(30)]
 
 
+def test_a_long_tail_of_equal_entries_takes_few_requests(engine: MemoryDynamoDB) -> None:
+    class Plain(Chart):
+        name = "chart"
+        index = Index("Chart", pk="Month", sk="Plays")
+
+    for n in range(1000):
+        item = {"song": {"S": f"{n:03}"}, "SK": {"S": "2018-01"}, "Month": {"S": "2018-01"}, "Seconds": {"N": "1"}}
+        engine.put_item(TableName="Plays", Item={**item, "Plays": {"N": "1"}})
+    before = engine.requests["Query"]
+    assert [one.group for one in Plain.top("2018-01", 3, client=engine)] == ["000", "001", "002"]
+    assert engine.requests["Query"] - before == 8  # pages of 4, 8, 16 up to 512
+
+
 def test_an_entry_that_is_seen_under_two_keys_is_given_out_once() -> None:
     entry = {"song": {"S": "a"}, "SK": {"S": "2018-01"}, "Plays": {"N": "5"}, "Seconds": {"N": "5"}}
 
