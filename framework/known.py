@@ -13,7 +13,7 @@ from framework.plan import Update
 
 __all__ = ["Known"]
 
-# Of what is written all the time, which is what is worth to be known: some 5 MB.
+# Of what is written all the time, which is what is worth to be known: some 7 MB.
 _MOST = 10_000
 
 
