@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from framework.decode import Batch, Record
-from framework.deliver import Outcome
 from framework.fold import BadRecord, Folded
+from framework.writer import Outcome
 
 __all__ = ["account"]
 

@@ -12,11 +12,11 @@ from zlib import crc32
 
 from framework.account import account
 from framework.app import App
-from framework.aside import Aside
+from framework.aside import Aside, Kept
 from framework.client import CONNECTIONS
 from framework.control import Control
 from framework.decode import SOURCE, Batch, Record, created, decode, event_ids, explain
-from framework.deliver import Delivery, Outcome, Terms, Writer
+from framework.deliver import Delivery
 from framework.deliver_ledger import LedgerDelivery
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
 from framework.fold import Fold, Folded, compile_fold
@@ -24,6 +24,7 @@ from framework.lanes import lane_attribute
 from framework.ledger import DELIVERIES, Posting, marker, postings
 from framework.plan import Update, plan
 from framework.report import StreamProcessor
+from framework.writer import NotDoneError, Outcome, Terms, Writer
 
 __all__ = ["Consumer", "route"]
 
@@ -86,9 +87,8 @@ class Consumer:
         self._control = control
         self._now = now
         self._clock = clock
-        self._checked = control is None
         self._starts = [compile_fold(declaration) for declaration in declarations]
-        self._aside = Aside(declarations, control, now, by_ledger=by_ledger)
+        self._aside = Aside(declarations, control, now, lanes=delivery == "lanes")
         writer: type[Writer[Any]] = LedgerDelivery if by_ledger else Delivery
         self._writer = writer(client, connections=connections, now=now, clock=clock, sleep=sleep, jitter=jitter)
 
@@ -103,16 +103,16 @@ class Consumer:
         started = [start() for start in self._starts]
         folded = [f for f, _ in started]
         try:
-            if self._control is not None and not self._checked:
+            if self._control is not None:
                 self._control.check(self._table, self._delivery)
-                self._checked = True
-            folds = self._aside.around(batch, started)
+            turn, folds = self._aside.around(batch, started)
         except DeliveryError as error:
             if not batch.records:
                 raise
             return self._again(batch, folded, str(error))
         outcomes: list[Outcome] = []
-        processor = StreamProcessor(lambda: self._deliver(batch, folded, outcomes, deadline))
+        keeper = self._aside.keeper(batch, turn, deadline)
+        processor = StreamProcessor(lambda: self._deliver(batch, folded, outcomes, keeper, deadline))
         try:
             with processor(batch.records, route(batch, folds)):
                 processor.process()
@@ -153,28 +153,29 @@ class Consumer:
         found = {**account(batch, [], [], []), "away": len(batch.records)}
         return {"batchItemFailures": [], "state": {}, "streamfold": found}
 
-    def _deliver(self, batch: Batch, folded: list[Folded], outcomes: list[Outcome], deadline: float) -> int | None:
+    def _deliver(
+        self, batch: Batch, folded: list[Folded], outcomes: list[Outcome], keeper: Kept | None, deadline: float
+    ) -> int | None:
         """Deliver a batch; the sequence number from which on it has to come again, or None."""
         refused, sound = self._aside.split(folded)
-        kept = self._aside.keep(batch, sound, deadline)
-        if any(outcome.failed_from is not None for outcome in kept):
+        try:
+            jobs = self._jobs(batch, sound, keeper)
+        except NotDoneError as error:
             # What follows a record that could not be set aside must not pass it by.
-            outcomes += kept
+            outcomes.append(Outcome(folded[0].declaration, failed_from=_first(batch), error=str(error)))
             return _first(batch)
-        settled = self._settle(batch, self._jobs(batch, sound), deadline)
+        settled = self._settle(batch, jobs, Terms(deadline=deadline, keeper=keeper))
         # A handler that finds most of a batch bad has it again from the start, and the others go on.
         settled += [Outcome(share.declaration, failed_from=_first(batch), error=share.complaint) for share in refused]
         outcomes += settled
         return min((o.failed_from for o in settled if o.failed_from is not None), default=None)
 
-    def _settle(self, batch: Batch, jobs: Sequence[Any], deadline: float) -> list[Outcome]:
-        terms = Terms(
-            deadline=deadline, set_aside=self._aside.keeper(batch, deadline), awaited=self._aside.awaiter(batch)
-        )
+    def _settle(self, batch: Batch, jobs: Sequence[Any], terms: Terms) -> list[Outcome]:
         if self._redriving:
             # In order and up to the first that is not done, since each moves the lane.
             old = bool(batch.records) and self._now() - (created(batch.records[0]) or 0) > _WATERMARKS_LAST
-            terms = replace(terms, accept_misfits=True, through=_last(batch) if batch.records else 0, forgotten=old)
+            through = _last(batch) if batch.records else 0
+            terms = replace(terms, accept_misfits=True, accept_early=True, through=through, forgotten=old)
             settled: list[Outcome] = []
             for job in jobs:
                 if not settled or settled[-1].failed_from is None:
@@ -184,22 +185,39 @@ class Consumer:
         misfits = [place for place, outcome in enumerate(settled) if outcome.misfit]
         if misfits:
             _refuse_a_bad_deployment(settled)
-            again = self._writer.deliver([jobs[place] for place in misfits], replace(terms, accept_misfits=True))
+            terms = replace(terms, accept_misfits=True)
+            again = self._writer.deliver([jobs[place] for place in misfits], terms)
             for place, outcome in zip(misfits, again, strict=True):
                 settled[place] = outcome
+        early = [(outcome.failed_from or 0, place) for place, outcome in enumerate(settled) if outcome.early]
+        late = [outcome.failed_from for outcome in settled if outcome.failed_from is not None and not outcome.early]
+        for first, place in sorted(early):  # in order, up to the first record that is not done
+            if first < min(late, default=first + 1):
+                (settled[place],) = self._writer.deliver([jobs[place]], replace(terms, accept_early=True))
+                if (failed := settled[place].failed_from) is not None:
+                    late.append(failed)
         return settled
 
-    def _jobs(self, batch: Batch, folded: Sequence[Folded]) -> list[Update] | list[Posting]:
-        counting = [share for share in folded if share.buckets]
-        if self._control is None or (self._delivery == "lanes" and not self._redriving):
-            return [update for share in counting for update in plan(share, *_lane(batch, share))]
+    def _jobs(self, batch: Batch, folded: Sequence[Folded], keeper: Kept | None) -> list[Update] | list[Posting]:
+        """What is to be written. By lanes, entries of bad records are written first."""
+        counting = [share for share in folded if share.buckets or share.bad]
+        if self._control is None or keeper is None or (self._delivery == "lanes" and not self._redriving):
+            if keeper is not None:
+                for share in counting:
+                    keeper.write_bad(share)
+            return [update for share in counting if share.buckets for update in plan(share, *_lane(batch, share))]
         events = event_ids(batch.records) if counting else {}
         found: list[Posting] = []
         for share in counting:
             name = share.declaration.name
             guards = {number: marker(self._control.table, name, event, self._now()) for number, event in events.items()}
             lane, partition = _lane(batch, share)
-            found += postings(share, guards, partition, lane if self._delivery == "lanes" else "")
+            bad = keeper.actions_bad(share)
+            apart = set(bad)
+            if self._redriving:
+                apart |= {int(sequence) for bucket in share.buckets.values() for sequence, _, _ in bucket}
+            made = postings(share, guards, partition, apart=apart, lane=lane if self._delivery == "lanes" else "")
+            found += [posting.with_others(bad.get(posting.first, {})) for posting in made]
         return found
 
 

@@ -1,91 +1,78 @@
-"""The control table as the consumer uses it: which protocol delivers, and what is set aside.
+"""The control table as the consumer uses it: which protocol delivers, whose turn a shard is, and what is set aside.
 
 A table with the keys `pk` and `sk` (text) and the time to live `expires`, made by the deployment. It holds
 
     pk            sk
     delivery      TABLE                                      the protocol that delivers the table's stream
+    turn#...      -                                          which version counts a shard's records (`turns.py`)
     quarantine    TABLE/LABEL/SHARD/SEQUENCE/HANDLER/IMAGE   an entry (`quarantine.py`)
     ledger#...    -                                          a marker (`ledger.py`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from threading import Lock
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from framework.declaration import Declaration
-from framework.deliver import NotDoneError, Outcome, Terms, Writer
+from framework.decode import Batch, created
 from framework.errors import ConfigurationError, DeliveryError
 from framework.lanes import bound
-from framework.ledger import Guard
 from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
+from framework.turns import Turn, counted, is_taken, taking, turn_key, turn_of
+from framework.writer import NotDoneError, Outcome, Terms, Writer
 
-__all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
+__all__ = ["DELIVERY", "Control", "Owned"]
 
 DELIVERY = "delivery"
 
 # By handler and sequence number, which images of the record are in quarantine.
 Owned = dict[str, dict[int, frozenset[str]]]
 
-
-# A process that had no batch of a shard for so long asks again: another one may have had some.
-_FRESH_SECONDS = 30.0
-
-
-@dataclass(slots=True)
-class _Known:
-    """What a process knows to be in quarantine of a shard, and when and up to where it last had a batch."""
-
-    owned: Owned
-    last: int
-    at: float
+_CHECK_AGAIN_SECONDS = 30.0
+_MOST_TRIES = 20  # to take a turn that passes to and fro
+# Of one transaction's 100 actions and 4 MB (DynamoDB API reference, TransactWriteItems).
+_MOST_ENTRIES, _MOST_BYTES = 50, 3 * 1024 * 1024
+_UNCERTAIN = "it may have counted while another version was deployed"
 
 
 @dataclass(frozen=True, slots=True)
-class EntryJob:
-    """An entry to be written.
+class _Known:
+    """What a process knows to be in quarantine of a shard: from which record on, and at which count of entries."""
 
-    Attributes:
-        declaration: The aggregation.
-        entry: The entry.
-        marker: The record's marker, where it has one once it is counted: then there is nothing to set aside.
-    """
-
-    declaration: Declaration
-    entry: Entry
-    marker: Guard | None = None
-
-    @property
-    def first(self) -> int:
-        """The record's sequence number."""
-        return self.entry.sequence_number
+    owned: Owned
+    first: int
+    entries: int
 
 
-class Control(Writer[EntryJob]):
+class Control(Writer[Any]):
     """Writes entries, and reads what a consumer has to know before it counts.
 
     Args:
         client: As for `Writer`.
         table: The control table's name.
         store: Puts an object under a name, for records that are too large for an item.
+        version: Names the code and the configuration that count; two that may count a record otherwise never share one.
         options: As for `Writer`.
     """
 
-    def __init__(self, client: Any, table: str, store: Callable[[str, bytes], None], **options: Any) -> None:
+    def __init__(
+        self, client: Any, table: str, store: Callable[[str, bytes], None], *, version: str = "", **options: Any
+    ) -> None:
         super().__init__(client, **options)
         self.table = table
-        self._store = store
-        self._remembering = Lock()
-        self._owned: dict[str, _Known] = {}
-        self._delivers: tuple[str, str, float] | None = None
+        self.store = store
+        self._version = version
+        self._known: dict[str, _Known] = {}
+        self._checked_at: float | None = None
 
     def check(self, source: str, delivery: str) -> None:
-        """See that a table's stream is delivered by the protocol that it always was.
+        """See, now and then, that a table's stream is delivered by the protocol that it always was.
 
         Neither protocol knows what the other has counted, so a record that comes again would be counted twice.
 
@@ -93,6 +80,8 @@ class Control(Writer[EntryJob]):
             ConfigurationError: It was delivered by the other; or the control table is not there or has other keys.
             DeliveryError: The control table does not answer.
         """
+        if self._checked_at is not None and self._clock() - self._checked_at <= _CHECK_AGAIN_SECONDS:
+            return
         key = {"pk": {"S": DELIVERY}, "sk": {"S": source}}
         ours = {**key, "delivery": {"S": delivery}}
         item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")
@@ -106,59 +95,49 @@ class Control(Writer[EntryJob]):
                 f"consumer of {source!r}: expected delivery by {came!r}, as until now, came {delivery!r}: let the "
                 f"stream drain, then `streamfold delivery {source} {delivery}` (docs/operating.md)"
             )
-        self._delivers = source, delivery, self._clock()
+        self._checked_at = self._clock()
 
-    def owned(self, prefix: str, first: int, last: int) -> Owned:
-        """What is in quarantine of a shard, settled or not.
-
-        Asked for a shard when its records come again or come after a pause, when another process may have had some of
-        them; what this process sets aside it remembers. Two processes that have the shard at the very same time do not
-        see what the other sets aside meanwhile: where only one of them can count a record, as while a mended version is
-        deployed, redrive finds an entry open though its record has counted.
+    def begin(self, batch: Batch, first: int) -> tuple[Turn, Owned]:
+        """Take the turn for a batch.
 
         Args:
-            prefix: The shard's, as `lane_prefix` gives it.
-            first: A batch's first sequence number.
-            last: Its last one.
+            batch: The batch, with records of one shard.
+            first: Its first sequence number.
 
-        Raises:
-            DeliveryError: The control table does not answer.
-            ConfigurationError: The stream was given to the other protocol in the meantime.
-        """
-        known, now = self._owned.get(prefix), self._clock()
-        if known is None or first <= known.last or now - known.at > _FRESH_SECONDS:
-            if self._delivers is not None and now - self._delivers[2] > _FRESH_SECONDS:
-                self.check(*self._delivers[:2])  # nor may it have been given to the other protocol
-            known = self._owned[prefix] = _Known(self._query(prefix, first), last, now)
-        known.last, known.at = last, now
-        return known.owned
-
-    def _remember(self, entry: Entry) -> None:
-        with self._remembering:  # entries are written in parallel
-            if known := self._owned.get(lane_prefix(entry.stream_arn, entry.shard_id)):
-                _add(known.owned, entry.place)
-
-    def awaited(self, handler: str) -> frozenset[str]:
-        """The items, by the text of their keys, of which a handler has yet to count an addition that was set aside.
+        Returns:
+            The turn, and what is in quarantine of the shard from the batch on, settled or not.
 
         Raises:
             DeliveryError: The control table does not answer.
         """
-        request: dict[str, Any] = {
-            "KeyConditionExpression": "pk = :pk",
-            "FilterExpression": "#handler = :handler AND #image = :image AND attribute_not_exists(done)",
-            "ExpressionAttributeNames": {"#handler": "handler", "#image": "image", "#key": "key"},
-            "ExpressionAttributeValues": {
-                ":pk": {"S": PARTITION},
-                ":handler": {"S": handler},
-                ":image": {"S": "NewImage"},
-            },
-            "ProjectionExpression": "#key",
-            "ConsistentRead": True,
-        }
-        return frozenset(str(item["key"]["S"]) for item in self._pages(request) if "key" in item)
+        newest = max((time for record in batch.records if (time := created(record)) is not None), default=None)
+        prefix = lane_prefix(batch.stream_arn, batch.shard_id)
+        turn = self._take(prefix, newest)
+        if not turn.entries:
+            return turn, {}
+        known = self._known.get(prefix)
+        if known is None or known.entries != turn.entries or first < known.first:
+            known = self._known[prefix] = _Known(self.owned(prefix, first), first, turn.entries)
+        return turn, known.owned
 
-    def _query(self, prefix: str, first: int) -> Owned:
+    def _take(self, prefix: str, newest: float | None) -> Turn:
+        """The turn of a shard, taken for records up to a time."""
+        key = turn_key(prefix)
+        for _ in range(_MOST_TRIES):
+            item = self._ask("get_item", Key=key, ConsistentRead=True).get("Item")
+            if not is_taken(item, self._version, newest):
+                taken = self._ask("update_item", Key=key, **taking(item, self._version, newest, self._now()))
+                item = None if taken is None else taken["Attributes"]
+            if item is not None:
+                return turn_of(item, prefix, newest)
+        raise DeliveryError(f"control table {self.table!r}: expected the turn of {prefix}, came others at all times")
+
+    def owned(self, prefix: str, first: int) -> Owned:
+        """What is in quarantine of a shard from a sequence number on, settled or not.
+
+        Raises:
+            DeliveryError: The control table does not answer.
+        """
         found: Owned = {}
         request: dict[str, Any] = {
             "KeyConditionExpression": "pk = :pk AND sk BETWEEN :first AND :last",
@@ -197,46 +176,109 @@ class Control(Writer[EntryJob]):
         except (BotoCoreError, ResponseParserError) as error:
             raise DeliveryError(f"control table {self.table!r}: expected an answer, came {error}") from error
 
-    def keep(self, jobs: Iterable[EntryJob], terms: Terms) -> None:
-        """Write entries now, one by one; those that are there stay as they are.
+    def put(self, entry: Entry) -> dict[str, Any]:
+        """The action of a transaction that writes an entry.
 
         Raises:
-            NotDoneError: One could not be written.
+            NotDoneError: The record is too large for an item, and cannot be stored elsewhere.
         """
-        for job in jobs:
-            outcome = self._settle(job, terms)
-            if outcome.failed_from is not None:
-                raise NotDoneError(f"quarantine: {outcome.error}")
-
-    def _settle(self, job: EntryJob, terms: Terms) -> Outcome:
-        outcome = super()._settle(job, terms)
-        if outcome.failed_from is not None:  # it may be there all the same: ask again
-            self._owned.pop(lane_prefix(job.entry.stream_arn, job.entry.shard_id), None)
-        return outcome
-
-    def _apply(self, job: EntryJob, outcome: Outcome, terms: Terms) -> None:
-        outcome.failed_from = job.first
-        if job.marker is not None:
-            where = {"TableName": job.marker.table, "Key": job.marker.key, "ConsistentRead": True}
-            if job.marker.settled(self._call(outcome, terms, "get_item", where).get("Item")):
-                outcome.duplicates += 1
-                outcome.failed_from = None
-                return
         try:
-            item = entry_item(job.entry, self._store)
+            item = entry_item(entry, self.store)
         except (ClientError, BotoCoreError) as error:
             raise NotDoneError(f"bucket: {error}") from error
-        arguments = {"TableName": self.table, "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}
-        try:
-            self._call(outcome, terms, "put_item", arguments)
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
-                raise NotDoneError(str(error)) from error
-            outcome.duplicates += 1
-        else:
-            outcome.absorbed += 1
-        self._remember(job.entry)
-        outcome.failed_from = None
+        return {"Put": {"TableName": self.table, "Item": item, "ConditionExpression": "attribute_not_exists(pk)"}}
+
+    def keep(
+        self,
+        declaration: Declaration,
+        turn: Turn,
+        entries: Sequence[Entry],
+        terms: Terms,
+        check: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Write entries of an aggregation; those that are there stay as they are.
+
+        Args:
+            declaration: The aggregation.
+            turn: The turn in which the batch began.
+            entries: The entries, record by record.
+            terms: Until when.
+            check: A further action of each transaction.
+
+        Returns:
+            Of how many records, from the first, they were written: of all, unless the check's condition failed.
+
+        Raises:
+            NotDoneError: They could not be.
+        """
+        outcome = Outcome(declaration)
+        kept = 0
+        for run in _runs(entries):
+            if not self._keep(turn, run, outcome, terms, check):
+                break
+            kept += len({entry.sequence_number for entry in run})
+        return kept
+
+    def _keep(
+        self,
+        turn: Turn,
+        entries: Sequence[Entry],
+        outcome: Outcome,
+        terms: Terms,
+        check: Mapping[str, Any] | None,
+    ) -> bool:
+        left, tries = list(entries), 0
+        checks = [] if check is None else [check]
+        while left:
+            tries += 1
+            actions = [
+                counted(self.table, turn.prefix, len(left), turn.number),
+                *checks,
+                *(self.put(_as_certain(entry, turn)) for entry in left),
+            ]
+            try:
+                self._call(outcome, terms, "transact_write_items", {"TransactItems": actions})
+                return True
+            except ClientError as error:
+                codes = [reason.get("Code") for reason in error.response.get("CancellationReasons") or ()]
+                failed = [code == "ConditionalCheckFailed" for code in codes]
+                if len(failed) != len(actions) or not (any(failed) or "ValidationError" not in codes):
+                    raise NotDoneError(f"quarantine: {error}") from error
+                if failed[0]:
+                    try:
+                        again = self._take(turn.prefix, turn.newest)
+                    except DeliveryError as silence:
+                        raise NotDoneError(str(silence)) from error
+                    turn.number, turn.since = again.number, again.since
+                elif any(failed[1 : 1 + len(checks)]):
+                    return False
+                elif any(failed):
+                    left = [e for e, there in zip(left, failed[1 + len(checks) :], strict=True) if not there]
+                else:
+                    self._pause(tries, terms, str(error))
+        return True
+
+
+def _as_certain(entry: Entry, turn: Turn) -> Entry:
+    if entry.uncertain or entry.refused or turn.alone(created(entry.record)):
+        return entry
+    return replace(entry, uncertain=True, reason=f"{entry.reason}; {_UNCERTAIN}")
+
+
+def _runs(entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
+    """Entries in runs that fit into a transaction each, those of a record together."""
+    run: list[Entry] = []
+    size = 0
+    for _, found in groupby(entries, key=lambda entry: entry.sequence_number):
+        ours = list(found)
+        weight = min(sum(len(repr(entry.record)) for entry in ours), _MOST_BYTES)
+        if run and (len(run) + len(ours) > _MOST_ENTRIES or size + weight > _MOST_BYTES):
+            yield run
+            run, size = [], 0
+        run += ours
+        size += weight
+    if run:
+        yield run
 
 
 def _add(owned: Owned, place: str) -> None:

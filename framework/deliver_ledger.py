@@ -9,11 +9,12 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from framework.codec import Image
-from framework.deliver import NotDoneError, Outcome, Terms, Writer, foreign, is_misfit
+from framework.deliver import NOT_THERE, foreign
 from framework.errors import BadValueError
 from framework.lanes import is_redriven, owner, position
 from framework.ledger import Posting, actions, update_action
-from framework.plan import Update, drop_absorbed
+from framework.plan import Update, absence
+from framework.writer import NotDoneError, Outcome, Terms, Writer, is_misfit, refuse_misfit, rejections
 
 __all__ = ["LedgerDelivery"]
 
@@ -21,38 +22,51 @@ __all__ = ["LedgerDelivery"]
 _REFUSED = "ValidationError"
 _UNCERTAIN = "whether it was counted: expected a watermark that tells, came one that has moved on"
 _FAILED = "ConditionalCheckFailed"
+_MOST_STARTS = 5
 
 
 class LedgerDelivery(Writer[Posting]):
-    """Carries out postings."""
+    """Carries out postings.
+
+    What cannot be counted becomes entries in the transaction that settles its record, which is then alone in it.
+    """
 
     def _apply(self, job: Posting, outcome: Outcome, terms: Terms) -> None:
         left: Posting | None = self._without_forgotten(job, outcome, terms) if terms.forgotten else job
-        known = {(each.group, each.label): item for each in job.updates if (item := self._known.get(each))}
-        tries = 0
+        known = {(each.group, each.label): item for each in job.updates if (item := self._last_seen.get(each))}
+        tries, rejected, refused = 0, len(outcome.rejected), outcome.refused_take_backs
         while left is not None:
             outcome.failed_from = left.first
             try:
                 transaction = actions(left, self._now(), known)
                 self._call(outcome, terms, "transact_write_items", {"TransactItems": transaction})
             except BadValueError:
-                return self._isolate(left, _unwritable(left, self._now(), known), outcome, terms)
+                left = self._isolate(left, _unwritable(left, self._now(), known), outcome, terms)
             except ClientError as error:
                 if error.response["Error"]["Code"] == "TransactionCanceledException":
                     reasons = _Reasons(error.response, left)
                     if reasons.settled:  # first of all: what is counted is nobody's business any more
                         left = _drop(left, reasons.settled, outcome)
                     elif reasons.refused:
-                        return self._isolate(left, reasons.refused, outcome, terms)
+                        left = self._isolate(left, reasons.refused, outcome, terms)
                     elif reasons.failed:
                         left = self._reconsider(left, reasons.failed, known, outcome, terms)
+                    elif reasons.others:  # what it was made from has changed: from the start
+                        tries += 1
+                        if tries > _MOST_STARTS:
+                            raise NotDoneError(
+                                f"expected what it was made from to stay, came changes: {error}"
+                            ) from error
+                        left, known = job, {}
+                        del outcome.rejected[rejected:]
+                        outcome.refused_take_backs = refused
                     else:
                         tries += 1
                         outcome.conflicts += reasons.conflict
                         self._pause(tries, terms, str(error))
                 elif left.updates:
                     reason = error.response["Error"].get("Message", str(error))
-                    return self._isolate(left, dict.fromkeys(range(len(left.updates)), reason), outcome, terms)
+                    left = self._isolate(left, dict.fromkeys(range(len(left.updates)), reason), outcome, terms)
                 else:  # guards alone: no record is to blame
                     raise NotDoneError(str(error)) from error
             else:
@@ -68,8 +82,7 @@ class LedgerDelivery(Writer[Posting]):
             arguments = {"TableName": update.declaration.target.name, "Key": update.key, "ConsistentRead": True}
             item = self._call(outcome, terms, "get_item", arguments).get("Item")
             if update.lane and item and update.lane not in item:
-                self._set_aside(update, _UNCERTAIN, outcome, terms, uncertain=True)
-                left = left.with_update(place, None)
+                left = self._set_aside(left, place, _UNCERTAIN, outcome, terms, uncertain=True)
         return left
 
     def _reconsider(
@@ -79,44 +92,71 @@ class LedgerDelivery(Writer[Posting]):
         known: dict[tuple[str, str], Image],
         outcome: Outcome,
         terms: Terms,
-    ) -> Posting:
+    ) -> Posting | None:
         """What is left of a cancelled posting, once the conditions that failed are looked at."""
         left = posting
         for place, item in reversed(failed.items()):  # from the end, so that places hold
             update = posting.updates[place]
             if item and owner(item) != update.declaration.name:
-                self._reject(update, foreign(update, item), outcome, terms, misfit=owner(item) is not None)
-                left = left.with_update(place, None)
+                if len(posting.guards) > 1:
+                    self._by_halves(posting, outcome, terms)
+                    return None
+                refuse_misfit(foreign(update, item), outcome, terms, misfit=owner(item) is not None)
+                left = self._set_aside(left, place, foreign(update, item), outcome, terms)
             elif item and update.lane and _stands(item, update) >= update.first:
-                left = left.with_update(place, self._behind(update, item, outcome, terms))
+                left = self._behind(left, place, item, outcome, terms)
             elif item:
                 known[update.group, update.label] = item  # a total or an extreme stands otherwise than was guessed
-                self._known.keep(update, item)
+                self._last_seen.keep(update, item)
             elif known.pop((update.group, update.label), None):
-                self._known.keep(update, None)  # it is gone, and what is left is tried again as if never seen
+                self._last_seen.keep(update, None)  # it is gone, and what is left is tried again as if never seen
             elif self._exists_elsewhere(update, outcome, terms):
                 left = left.with_update(place, replace(update, exists=True))
+            elif len(posting.guards) > 1:
+                self._by_halves(posting, outcome, terms)
+                return None
             else:
-                left = left.with_update(place, self._refuse_take_backs(update, outcome, terms))
+                left = self._refuse_take_back(left, place, outcome, terms)
         return left
 
-    def _behind(self, update: Update, item: Image, outcome: Outcome, terms: Terms) -> Update | None:
-        """What is left of an update whose lane has moved on, above its watermark.
+    def _behind(self, posting: Posting, place: int, item: Image, outcome: Outcome, terms: Terms) -> Posting:
+        """What is left of one record whose lane has moved on, up to it or beyond.
 
-        As long as the lane's watermark lies in the run that is brought again, it tells what of the run was absorbed.
+        As long as the lane's watermark lies in the run that is brought again, it tells that the record was absorbed.
         Beyond its end it tells nothing: what follows the run has moved it, whether or not the run was absorbed. Nor
         does one that another redrive has moved.
         """
-        left = drop_absorbed(update, item)
-        absorbed = replace(update, contributions=update.contributions[: -len(left.contributions) if left else None])
+        update = posting.updates[place]
         if _stands(item, update) <= terms.through and not is_redriven(item[update.lane]):
-            outcome.duplicates += len(absorbed.contributions)
-        else:
-            self._set_aside(absorbed, _UNCERTAIN, outcome, terms, uncertain=True)
-        return left
+            outcome.duplicates += 1
+            return posting.with_update(place, None)
+        return self._set_aside(posting, place, _UNCERTAIN, outcome, terms, uncertain=True)
 
-    def _isolate(self, posting: Posting, refused: dict[int, str], outcome: Outcome, terms: Terms) -> None:
-        """Settle the halves of a refused posting in turn, down to the contribution that DynamoDB will never take.
+    def _refuse_take_back(self, posting: Posting, place: int, outcome: Outcome, terms: Terms) -> Posting:
+        """What is left of one record whose aggregate is not there: nothing is taken back from it."""
+        update = posting.updates[place]
+        if not terms.accept_early:
+            outcome.early = True
+            raise NotDoneError(NOT_THERE)
+        outcome.refused_take_backs += 1
+        left = posting.with_update(place, None)
+        if terms.keeper is None:
+            return left
+        entries = terms.keeper.actions(update.declaration, rejections(update, NOT_THERE, refused=True))
+        return left.with_others({**entries, f"absence/{update.group}/{update.label}": absence(update)})
+
+    def _set_aside(
+        self, posting: Posting, place: int, reason: str, outcome: Outcome, terms: Terms, *, uncertain: bool = False
+    ) -> Posting:
+        """A posting of one record, with entries in the place of an update."""
+        update = posting.updates[place]
+        rejected = rejections(update, reason, uncertain=uncertain)
+        outcome.rejected += rejected
+        left = posting.with_update(place, None)
+        return left if terms.keeper is None else left.with_others(terms.keeper.actions(update.declaration, rejected))
+
+    def _isolate(self, posting: Posting, refused: dict[int, str], outcome: Outcome, terms: Terms) -> Posting | None:
+        """What is left of a refused posting: the halves are settled in turn, down to the record that is to blame.
 
         Args:
             posting: The posting.
@@ -125,18 +165,19 @@ class LedgerDelivery(Writer[Posting]):
             terms: How the batch is delivered.
         """
         if len(posting.guards) > 1:
-            for half in posting.halves():
-                self._apply(half, outcome, terms)
-            return
+            self._by_halves(posting, outcome, terms)
+            return None
         if self._is_settled(posting, outcome, terms):  # not every refusal looked at the guard
-            _drop(posting, frozenset(posting.guards), outcome)
-            outcome.failed_from = None
-            return
+            return _drop(posting, frozenset(posting.guards), outcome)
         left = posting
         for place, reason in reversed(refused.items()):
-            self._reject(posting.updates[place], reason, outcome, terms, misfit=is_misfit(reason))
-            left = left.with_update(place, None)
-        self._apply(left, outcome, terms)  # the rest of the record, and its guard
+            refuse_misfit(reason, outcome, terms, misfit=is_misfit(reason))
+            left = self._set_aside(left, place, reason, outcome, terms)
+        return left
+
+    def _by_halves(self, posting: Posting, outcome: Outcome, terms: Terms) -> None:
+        for half in posting.halves():
+            self._apply(half, outcome, terms)
 
     def _is_settled(self, posting: Posting, outcome: Outcome, terms: Terms) -> bool:
         (guard,) = posting.guards.values()
@@ -151,15 +192,16 @@ class _Reasons:
         settled: Sequence numbers of the records whose guard says so.
         failed: The item in the way, or None if there is none, by the place of each update whose condition failed.
         refused: Why DynamoDB will never take it, by the place of each such update.
+        others: Whether the condition of a further action failed.
         conflict: Whether another write was in the way.
     """
 
     def __init__(self, response: Any, posting: Posting) -> None:
         reasons = response.get("CancellationReasons") or []
         codes = [reason.get("Code") for reason in reasons]
-        count = len(posting.guards)
+        count, end = len(posting.guards), len(posting.guards) + len(posting.updates)
         self.settled = {s for s, code in zip(posting.guards, codes, strict=False) if code == _FAILED}
-        updates = dict(enumerate(reasons[count:]))
+        updates = dict(enumerate(reasons[count:end]))
         self.failed: dict[int, Image | None] = {
             place: reason.get("Item") for place, reason in updates.items() if reason.get("Code") == _FAILED
         }
@@ -168,6 +210,7 @@ class _Reasons:
             for place, reason in updates.items()
             if reason.get("Code") == _REFUSED
         }
+        self.others = _FAILED in codes[end:]
         # It and every reason else, such as a throttle, is one that another try may not meet again.
         self.conflict = "TransactionConflict" in codes
 

@@ -30,6 +30,7 @@ __all__ = [
     "Contribution",
     "Fold",
     "Folded",
+    "Half",
     "HalfOf",
     "Values",
     "compile_fold",

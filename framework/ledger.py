@@ -11,12 +11,13 @@ what the record adds:
         ...
 
 *Invariant.* A record's marker is there exactly if all that the record adds for the aggregation is in its aggregates,
-but for what was set aside. All of it is in one transaction, which is made whole or not at all, and none is made while
-the marker is there. So it does not matter how often, in which order and by how many at once records are brought.
+or in entries of the quarantine. All of it is in one transaction, which is made whole or not at all, and none is made
+while the marker is there. So it does not matter how often, in which order, by how many at once, and by which versions
+of a handler records are brought: one of them settles a record, as a whole.
 
 Records share transactions up to the service's limit: 100 actions, of different items (DynamoDB API reference,
 TransactWriteItems). Where one is cancelled, its reasons say which markers are there: those records fall out, and the
-rest is tried again.
+rest is tried again. A record of which something is set aside has a transaction of its own.
 
 Markers expire after two weeks (`quarantine.MEMORY_SECONDS`); a stream delivers a record again within 24 hours.
 """
@@ -82,11 +83,14 @@ class Posting:
         declaration: The aggregation.
         guards: The guard of each record by its sequence number, in rising order.
         updates: What they add to each aggregate.
+        others: Further actions, such as those that write entries, each under a name of its own. Whoever adds some has a
+            posting of one record.
     """
 
     declaration: Declaration = field(repr=False)
     guards: Mapping[int, Guard] = field(repr=False)
     updates: tuple[Update, ...]
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def first(self) -> int:
@@ -111,6 +115,10 @@ class Posting:
             self, updates=(*self.updates[:place], *([] if update is None else [update]), *self.updates[place + 1 :])
         )
 
+    def with_others(self, others: Mapping[str, Mapping[str, Any]]) -> Posting:
+        """The posting with further actions."""
+        return replace(self, others={**self.others, **others})
+
     def _of(self, sequences: Sequence[int]) -> Posting | None:
         if not sequences:
             return None
@@ -123,17 +131,25 @@ class Posting:
         )
 
 
-def postings(folded: Folded, guards: Mapping[int, Guard], partition: int, lane: str = "") -> list[Posting]:
+def postings(
+    folded: Folded,
+    guards: Mapping[int, Guard],
+    partition: int,
+    *,
+    apart: AbstractSet[int] = frozenset(),
+    lane: str = "",
+) -> list[Posting]:
     """One aggregation's share of a batch as postings, each within the limits of a transaction.
 
     Args:
         folded: What the batch folded to.
         guards: The guard of each record by its sequence number.
         partition: Which of each aggregate's items takes it.
+        apart: Records that have a posting of their own, whether they add anything or not.
         lane: The lane attribute, where the records come from a lane and have to fit in with it, too.
     """
     contributions = {bucket: in_order(found) for bucket, found in folded.buckets.items()}
-    added: dict[int, list[tuple[str, str]]] = {}
+    added: dict[int, list[tuple[str, str]]] = {sequence: [] for sequence in apart}
     for bucket, found in contributions.items():
         for sequence, _, _ in found:
             added.setdefault(sequence, []).append(bucket)
@@ -142,16 +158,16 @@ def postings(folded: Folded, guards: Mapping[int, Guard], partition: int, lane: 
         for (group, label), found in contributions.items()
     )
     whole = Posting(folded.declaration, {sequence: guards[sequence] for sequence in sorted(added)}, updates)
-    return [posting for run in _runs(added) if (posting := whole._of(run))]
+    return [posting for run in _runs(added, apart) if (posting := whole._of(run))]
 
 
-def _runs(added: Mapping[int, Sequence[tuple[str, str]]]) -> Iterable[list[int]]:
+def _runs(added: Mapping[int, Sequence[tuple[str, str]]], apart: AbstractSet[int]) -> Iterable[list[int]]:
     """Sequence numbers in runs whose markers and aggregates fit into a transaction."""
     run: list[int] = []
     buckets: set[tuple[str, str]] = set()
     for sequence in sorted(added):
         more = buckets.union(added[sequence])
-        if run and len(run) + 1 + len(more) > _MOST_ACTIONS:
+        if run and (run[-1] in apart or sequence in apart or len(run) + 1 + len(more) > _MOST_ACTIONS):
             yield run
             run, more = [], set(added[sequence])
         run.append(sequence)
@@ -179,7 +195,7 @@ def marker(control: str, aggregation: str, event: str, now: float) -> Guard:
 
 
 def actions(posting: Posting, now: float, known: Mapping[tuple[str, str], Image]) -> list[Mapping[str, Any]]:
-    """The actions of the transaction that settles a posting: its guards', then its updates.
+    """The actions of the transaction that settles a posting: its guards', then its updates, then the others.
 
     Args:
         posting: What to settle.
@@ -190,7 +206,7 @@ def actions(posting: Posting, now: float, known: Mapping[tuple[str, str], Image]
         BadValueError: As `plan.request` does.
     """
     updates = [update_action(u, now, known.get((u.group, u.label))) for u in posting.updates]
-    return [*(guard.action for guard in posting.guards.values()), *updates]
+    return [*(guard.action for guard in posting.guards.values()), *updates, *posting.others.values()]
 
 
 def update_action(update: Update, now: float, known: Image | None) -> dict[str, Any]:

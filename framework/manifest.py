@@ -115,8 +115,8 @@ def _consumer(declarations: tuple[Declaration, ...]) -> ConsumerManifest:
     grants: dict[str, list[str]] = {}
     for declaration in declarations:
         actions = grants.setdefault(declaration.target.name, [])
-        # A take-back looks whether a sibling of its item is there (`deliver.py`).
-        needed = ["UpdateItem"] if declaration.partitions == 1 else ["UpdateItem", "GetItem"]
+        # Looks at what it sets aside, and sees in its transaction that an aggregate is not there (`deliver.py`).
+        needed = ["UpdateItem", "GetItem"] + ["ConditionCheckItem"] * (declaration.changes == "all")
         actions.extend(action for action in needed if action not in actions)
     return {
         "handlers": [declaration.name for declaration in declarations],

@@ -7,9 +7,9 @@ only carries them out.
 *Invariant.* Updating an aggregate with contributions `c1..cn` at once leaves it as updating it with each in turn
 would. A contribution that only adds may make the item. One that takes back never does: where the item is not there
 (it has expired, or its inserts came before the stream was on), the leading take-backs fall away, up to the first that
-adds. (That leaves no watermark. Delivered again after another shard made the item, a take-back counts, as if it had
-come only then: no order between shards forbids it.) A batch that nets to nothing is still written, for its watermark
-must move: otherwise a part of it, delivered again on its own, would count.
+adds. (That leaves no watermark, but a refused entry in quarantine, so that it is not taken back when it is delivered
+again after the item was made.) A batch that nets to nothing is still written, for its watermark must move: otherwise a
+part of it, delivered again on its own, would count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,18 @@ from framework.lanes import MARK, bound, position, stale, watermark
 from framework.measures import EXACT, Kind, Number, at_or_above, combine
 from framework.tables import AtLeast
 
-__all__ = ["Update", "drop_absorbed", "drop_take_backs", "forget", "in_order", "plan", "request"]
+__all__ = [
+    "Update",
+    "absence",
+    "drop_absorbed",
+    "drop_take_backs",
+    "fence",
+    "forget",
+    "in_order",
+    "plan",
+    "request",
+    "take_backs",
+]
 
 # Watermarks that are forgotten together, so that the write which drops them is paid for rarely.
 _FORGET_TOGETHER = 3
@@ -280,6 +291,54 @@ def drop_take_backs(update: Update) -> Update | None:
         if adds:
             return replace(update, contributions=update.contributions[place:])
     return None
+
+
+def take_backs(update: Update) -> Update | None:
+    """What `drop_take_backs` drops; None if that is nothing."""
+    left = drop_take_backs(update)
+    dropped = update.contributions[: -len(left.contributions) if left else None]
+    return replace(update, contributions=dropped) if dropped else None
+
+
+def absence(update: Update) -> dict[str, Any]:
+    """The action of a transaction that sees that an aggregate which was not there still is not.
+
+    It looks at the first partition, which redrive makes before it looks for what was refused (`redrive.py`). That
+    another one was made in the meantime is as if the take-back had come before it.
+    """
+    declaration = update.declaration
+    return {
+        "ConditionCheck": {
+            "TableName": declaration.target.name,
+            "Key": declaration.key(update.group, update.label, 0),
+            "ConditionExpression": "attribute_not_exists(#mark) OR #mark <> :own",
+            "ExpressionAttributeNames": {"#mark": MARK},
+            "ExpressionAttributeValues": {":own": {"S": declaration.name}},
+        }
+    }
+
+
+def fence(update: Update, hour: int) -> dict[str, Any]:
+    """The action of a transaction that moves a watermark over an update that is set aside, and adds nothing.
+
+    Args:
+        update: What is set aside, and whose aggregate is there.
+        hour: The hour now, as `lanes.hour_of` gives it.
+    """
+    return {
+        "Update": {
+            "TableName": update.declaration.target.name,
+            "Key": update.key,
+            "UpdateExpression": "SET #lane = :last",
+            "ConditionExpression": "#mark = :own AND (attribute_not_exists(#lane) OR #lane < :first)",
+            "ExpressionAttributeNames": {"#lane": update.lane, "#mark": MARK},
+            "ExpressionAttributeValues": {
+                ":own": {"S": update.declaration.name},
+                ":last": {"S": watermark(update.last, hour)},
+                ":first": {"S": bound(update.first)},
+            },
+        }
+    }
 
 
 def forget(update: Update, item: Image, hour: int) -> dict[str, Any] | None:

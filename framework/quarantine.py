@@ -8,6 +8,10 @@ entry, open or settled, is counted by redrive and by nobody else.
 
 The record is JSON text; compressed where that is large; and in an S3 object beside the failures where even that is
 beyond an item's 400 KB.
+
+A *refused* entry is about an image that was to be taken back from an aggregate that is not there. It is settled from
+the start, and nobody has to look at it. But where what it takes back was in a batch that Lambda gave up on, or is in
+quarantine itself, and is counted after all, that is taken back with it (`refused.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ __all__ = [
     "key_of",
     "lane_prefix",
     "place_of",
+    "refusal",
     "remembers",
+    "retraction",
     "settlement",
 ]
 
@@ -42,6 +48,8 @@ PARTITION = "quarantine"
 # from elsewhere has to refuse those of which it may be forgotten (`remembers`).
 MEMORY_SECONDS = 14 * 86_400
 _MARGIN_SECONDS = 2 * 86_400
+# Where an entry holds its record.
+_RECORD = {"#record": "record", "#packed": "packed", "#object": "object"}
 
 _COMPRESS_FROM = 4 * 1024  # bytes of JSON
 _MOST_BYTES = 350 * 1024  # of an item's 400 KB, for the rest of it
@@ -61,6 +69,7 @@ class Entry:
         reason: What was expected and what came.
         at: When it was set aside, in epoch seconds.
         uncertain: Whether the record may have been counted already, so that a person has to decide.
+        refused: Whether the aggregate to take it back from is not there.
     """
 
     handler: str
@@ -72,6 +81,7 @@ class Entry:
     reason: str
     at: int
     uncertain: bool = False
+    refused: bool = False
 
     @property
     def place(self) -> str:
@@ -124,6 +134,8 @@ def entry_item(entry: Entry, store: Callable[[str, bytes], None]) -> dict[str, A
     }
     if entry.uncertain:
         item["uncertain"] = {"BOOL": True}
+    if entry.refused:
+        item |= {"refused": {"BOOL": True}, "done": item["at"], "expires": {"N": str(entry.at + MEMORY_SECONDS)}}
     if len(text.encode()) < _COMPRESS_FROM:
         return {**item, "record": {"S": text}}
     packed = gzip.compress(text.encode(), mtime=0)
@@ -159,6 +171,7 @@ def entry_of(item: Image, load: Callable[[str], bytes]) -> Entry:
             reason=item["reason"]["S"],
             at=int(item["at"]["N"]),
             uncertain="uncertain" in item,
+            refused="refused" in item,
         )
     except (KeyError, TypeError, ValueError, OSError, EOFError) as error:
         raise BadValueError(
@@ -193,14 +206,41 @@ def settlement(table: str, place: str, now: float) -> dict[str, Any]:
         place: The entry's sort key.
         now: The time in epoch seconds.
     """
-    dropped = {"#record": "record", "#packed": "packed", "#object": "object"}
     return {
         "TableName": table,
         "Key": key_of(place),
-        "UpdateExpression": f"SET #done = :now, #expires = :expires REMOVE {', '.join(dropped)}",
+        "UpdateExpression": f"SET #done = :now, #expires = :expires REMOVE {', '.join(_RECORD)}",
         "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#done)",
-        "ExpressionAttributeNames": {**dropped, "#pk": "pk", "#done": "done", "#expires": "expires"},
+        "ExpressionAttributeNames": {**_RECORD, "#pk": "pk", "#done": "done", "#expires": "expires"},
         "ExpressionAttributeValues": {":now": {"N": str(int(now))}, ":expires": {"N": str(int(now) + MEMORY_SECONDS)}},
+    }
+
+
+def refusal(table: str, place: str, now: float) -> dict[str, Any]:
+    """The arguments of the update that makes an open entry a refused one; as for `settlement`."""
+    return {
+        "TableName": table,
+        "Key": key_of(place),
+        "UpdateExpression": "SET #refused = :true, #done = :now, #expires = :expires",
+        "ConditionExpression": "attribute_exists(#pk) AND attribute_not_exists(#done)",
+        "ExpressionAttributeNames": {"#pk": "pk", "#refused": "refused", "#done": "done", "#expires": "expires"},
+        "ExpressionAttributeValues": {
+            ":true": {"BOOL": True},
+            ":now": {"N": str(int(now))},
+            ":expires": {"N": str(int(now) + MEMORY_SECONDS)},
+        },
+    }
+
+
+def retraction(table: str, place: str) -> dict[str, Any]:
+    """The arguments of the update that takes the record out of a refused entry; as for `settlement`."""
+    return {
+        "TableName": table,
+        "Key": key_of(place),
+        "UpdateExpression": f"SET #retracted = :true REMOVE {', '.join(_RECORD)}",
+        "ConditionExpression": "attribute_exists(#refused) AND attribute_not_exists(#retracted)",
+        "ExpressionAttributeNames": {**_RECORD, "#refused": "refused", "#retracted": "retracted"},
+        "ExpressionAttributeValues": {":true": {"BOOL": True}},
     }
 
 

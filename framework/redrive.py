@@ -7,10 +7,10 @@ An entry of the quarantine is settled in one transaction with what its image add
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 from zlib import crc32
 
@@ -23,19 +23,20 @@ from framework.consumer import Consumer
 from framework.control import DELIVERY, Control
 from framework.declaration import Declaration
 from framework.decode import Record, created, table_of
-from framework.deliver import NotDoneError, Rejection, Terms
-from framework.deliver_ledger import LedgerDelivery
-from framework.errors import ConfigurationError, StreamfoldError
+from framework.errors import BadValueError, ConfigurationError, StreamfoldError
 from framework.failures import Failure
 from framework.fold import compile_half
 from framework.ledger import Guard, Posting
 from framework.live import LiveShard
-from framework.plan import Update
-from framework.quarantine import PARTITION, Entry, entry_of, key_of, remembers, settlement
+from framework.plan import Update, absence
+from framework.quarantine import PARTITION, Entry, entry_of, key_of, lane_prefix, refusal, remembers, settlement
+from framework.refused import Refused, pages
 
 __all__ = ["Quarantine", "Redriven"]
 
-_SECONDS = 60.0  # for one entry or one failed batch
+_TOGETHER = 500  # entries for which it is asked at once what was refused
+_NOTHING = "counts for nothing"
+_VERSION = "redrive"  # by which it takes a shard's turn: no deployment has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,14 @@ class Redriven:
     place: str
     done: bool
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An entry, and what settles it."""
+
+    entry: Entry
+    posting: Posting
 
 
 class Quarantine:
@@ -84,6 +93,7 @@ class Quarantine:
         self._load = load
         self._store = store
         self._now = now
+        self._refused = Refused(client, control, load, now)
 
     def open(self, *, handler: str | None = None, since: float = 0.0) -> Iterator[Image]:
         """The items of the open entries, in the order of streams, shards and records.
@@ -104,12 +114,7 @@ class Quarantine:
             request["FilterExpression"] += " AND #handler = :handler"
             request["ExpressionAttributeNames"]["#handler"] = "handler"
             request["ExpressionAttributeValues"][":handler"] = {"S": handler}
-        while True:
-            page = self._client.query(**request)
-            yield from page["Items"]
-            if "LastEvaluatedKey" not in page:
-                return
-            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        yield from pages(self._client, request)
 
     def entry(self, place: str) -> Entry | None:
         """The open entry with a sort key; None if there is none.
@@ -121,7 +126,18 @@ class Quarantine:
         return None if item is None or "done" in item else entry_of(item, self._load)
 
     def discard(self, place: str) -> bool:
-        """Settle an entry without counting it; whether it was open."""
+        """Settle an entry without counting it; whether it was open.
+
+        One that is uncertain has counted, says who discards it: so what takes it back is taken back.
+
+        Raises:
+            BadValueError: It cannot be read, or DynamoDB does not take what takes it back.
+        """
+        entry = self.entry(place)
+        if entry is not None and entry.uncertain and entry.image == "NewImage":
+            error = self._refused.take_back([(self._declaration(entry), entry.record)])
+            if error:
+                raise BadValueError(f"{place}: expected what takes it back to be taken back, came {error}")
         try:
             self._client.update_item(**settlement(self._control, place, self._now()))
         except ClientError as error:
@@ -131,13 +147,44 @@ class Quarantine:
         return True
 
     def redrive(self, item: Image, *, dry_run: bool = False, uncertain: bool = False) -> Redriven:
-        """Count what an entry is about, as its handler is now; what still fails stays, with the new reason.
+        """Count what one entry is about; see `redrive_all`."""
+        (one,) = self.redrive_all([item], dry_run=dry_run, uncertain=uncertain)
+        return one
+
+    def redrive_all(
+        self, items: Iterable[Image], *, dry_run: bool = False, uncertain: bool = False
+    ) -> Iterator[Redriven]:
+        """Count what entries are about, as their handlers are now; what still fails stays, with the new reason.
 
         Args:
-            item: The entry's item.
-            dry_run: Only find out whether it can be counted; nothing is written.
-            uncertain: Whether to count it though it may have been counted already.
+            items: The entries' items.
+            dry_run: Only find out whether they can be counted; nothing is written.
+            uncertain: Whether to count also what may have been counted already.
         """
+        left = iter(items)
+        while some := list(islice(left, _TOGETHER)):
+            read = [self._ready(item, dry_run=dry_run, uncertain=uncertain) for item in some]
+            ready = [one for one in read if isinstance(one, _Ready)]
+            adding = [one for one in ready if one.entry.image == "NewImage" and one.posting.updates]
+            refused: dict[str, list[Posting]] = {}
+            if not dry_run:
+                try:
+                    for one in adding:
+                        self._refused.make(one.posting.updates[0])
+                    taken = self._refused.of((one.posting.declaration, one.entry.record) for one in adding)
+                    refused = dict(zip((one.entry.place for one in adding), taken, strict=True))
+                except (StreamfoldError, ClientError, BotoCoreError, ResponseParserError) as error:
+                    yield from (Redriven(item["sk"]["S"], False, str(error)) for item in some)
+                    continue
+            for item, found in zip(some, read, strict=True):
+                if isinstance(found, Redriven):
+                    yield found
+                elif dry_run:
+                    yield Redriven(found.entry.place, True, "" if found.posting.updates else _NOTHING)
+                else:
+                    yield self._settle(item, found.posting, refused.get(found.entry.place, []))
+
+    def _ready(self, item: Image, *, dry_run: bool, uncertain: bool) -> _Ready | Redriven:
         place = item["sk"]["S"]
         try:
             entry = entry_of(item, self._load)
@@ -152,11 +199,6 @@ class Quarantine:
             (group, label), (_, adds, values) = half
             partition = crc32(place.encode()) % declaration.partitions
             updates = (Update(declaration, group, label, partition, "", ((entry.sequence_number, adds, values),)),)
-        if dry_run:
-            return Redriven(place, True, "" if half else "counts for nothing")
-        if entry.image == "OldImage" and updates and not self._is_there(updates[0]) and self._has_earlier(item, entry):
-            reason = "expected what its item added before to be settled first, came an entry that is open"
-            return Redriven(place, False, reason)
         guard = Guard(
             {"Update": settlement(self._control, place, self._now())},
             self._control,
@@ -164,16 +206,29 @@ class Quarantine:
             settled_by="done",
             settled_if_gone=True,
         )
-        writer = LedgerDelivery(self._client, connections=1, now=self._now)
-        terms = Terms(deadline=time.monotonic() + _SECONDS, set_aside=_keep, accept_misfits=True)
-        (outcome,) = writer.deliver([Posting(declaration, {entry.sequence_number: guard}, updates)], terms)
-        if outcome.failed_from is not None:
-            return self._stays(item, outcome.error, dry_run=False)
+        return _Ready(entry, Posting(declaration, {entry.sequence_number: guard}, updates))
+
+    def _settle(self, item: Image, posting: Posting, refused: Sequence[Posting]) -> Redriven:
+        place = item["sk"]["S"]
+        for each in (*refused, posting):  # what is taken back comes first
+            outcome = self._refused.post(each)
+            if outcome.refused_take_backs and each is posting:
+                return self._refuse(item, posting.updates[0])
+            if outcome.failed_from is not None:
+                return self._stays(item, outcome.error, dry_run=False)
         if outcome.duplicates:
             return Redriven(place, True, "was settled by somebody else")
-        if outcome.refused_take_backs:
-            return Redriven(place, True, "the aggregate to take it back from is not there")
-        return Redriven(place, True, "" if half else "counts for nothing")
+        return Redriven(place, True, "" if posting.updates else _NOTHING)
+
+    def _refuse(self, item: Image, update: Update) -> Redriven:
+        """Settle an entry whose aggregate is not there: it waits until what it takes back is counted, if ever."""
+        place = item["sk"]["S"]
+        actions = [{"Update": refusal(self._control, place, self._now())}, absence(update)]
+        try:
+            self._client.transact_write_items(TransactItems=actions)
+        except (ClientError, BotoCoreError, ResponseParserError) as error:
+            return self._stays(item, str(error), dry_run=False)
+        return Redriven(place, True, "the aggregate to take it back from is not there")
 
     def redrive_batch(self, failure: Failure, streams: Any) -> Redriven:
         """Bring a batch that Lambda gave up on to its consumer again.
@@ -188,7 +243,9 @@ class Quarantine:
                 self.app,
                 failure.table,
                 self._client,
-                control=Control(self._client, self._control, self._store, connections=1, now=self._now),
+                control=Control(
+                    self._client, self._control, self._store, version=_VERSION, connections=1, now=self._now
+                ),
                 delivery=self.delivery(failure.table) or "lanes",
                 redriving=True,
                 connections=1,
@@ -203,30 +260,25 @@ class Quarantine:
                     "older or do not say: whether they were counted is forgotten",
                 )
             response = consumer(event)
+            account = response["streamfold"]
+            error = account["error"] if response["batchItemFailures"] else self._take_back(failure, event["Records"])
         except (StreamfoldError, ClientError, BotoCoreError, ResponseParserError) as error:
             return Redriven(failure.source, False, str(error))
-        account = response["streamfold"]
-        done = not response["batchItemFailures"]
         aside = f"{account['badRecords']} set aside" if account["badRecords"] else ""
-        return Redriven(failure.source, done, aside if done else account["error"])
+        return Redriven(failure.source, not error, error or aside)
 
-    def _is_there(self, update: Update) -> bool:
-        keys = (update.key, *update.siblings)
-        table = update.declaration.target.name
-        found = (self._client.get_item(TableName=table, Key=key, ConsistentRead=True) for key in keys)
-        return any("Item" in each for each in found)
-
-    def _has_earlier(self, item: Image, entry: Entry) -> bool:
-        """Whether an image of the same item is open that should have been added before one that is to be taken back.
-
-        Where the aggregate is not there yet, that would be taken back from nothing, and the other added for good.
-        """
-        return any(
-            other["image"] == {"S": "NewImage"}
-            and other["key"] == item["key"]
-            and int(other["sequence"]["S"]) < entry.sequence_number
-            for other in self.open(handler=entry.handler)
-        )
+    def _take_back(self, failure: Failure, records: Sequence[Record]) -> str:
+        """Take back what was refused of a batch that is settled now, but for what is in quarantine; the error."""
+        control = Control(self._client, self._control, self._store)
+        shard = failure.shard_id if self.delivery(failure.table) != "ledger" else ""
+        owned = control.owned(lane_prefix(failure.stream_arn, shard), failure.first)
+        added = [
+            (declaration, record)
+            for declaration in self.app.sourced_from(failure.table)
+            for record in records
+            if "NewImage" not in owned.get(declaration.name, {}).get(int(record["dynamodb"]["SequenceNumber"]), ())
+        ]
+        return self._refused.take_back(added)
 
     def _declaration(self, entry: Entry) -> Declaration:
         declaration = self.app.aggregation(entry.handler)._declaration
@@ -260,11 +312,6 @@ class Quarantine:
                     ExpressionAttributeValues={":reason": {"S": reason[:2000]}},
                 )
         return Redriven(place, False, reason)
-
-
-def _keep(declaration: Declaration, rejected: Sequence[Rejection]) -> None:
-    """What DynamoDB will not take stays in its entry."""
-    raise NotDoneError(rejected[0].reason)
 
 
 def _records(streams: Any, failure: Failure) -> list[Record]:

@@ -11,9 +11,10 @@ The whole pipeline, once:
 5. *deliver* (`deliver.py`): the writes, in parallel, inside the invocation's time.
 6. *report* (`report.py`): the lowest sequence number that is not done.
 
-Exactly once rests on three facts: a shard's records come as contiguous runs that begin no later than the first one
-not reported done; an aggregate and its watermark move in one conditional write; and no record is skipped: it is
-done, set aside with its reason, or the batch comes again from it.
+Exactly once rests on four facts: a shard's records come as contiguous runs that begin no later than the first one
+not reported done; an aggregate and its watermark move in one conditional write; no record is skipped: it is
+done, set aside with its reason, or the batch comes again from it; and what is set aside is counted by nobody else, also
+where another version of the code could count it (`turns.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     `STREAMFOLD_APP` names the app (`handlers.app:app`), `STREAMFOLD_TABLE` the source table, and `STREAMFOLD_NAMES`,
     where tables have other names in the account than in the declarations, those names (see `load_app`).
     `STREAMFOLD_CONTROL` and `STREAMFOLD_BUCKET` name the control table and the bucket for what is set aside,
-    `STREAMFOLD_DELIVERY` the protocol: `lanes` if not set, or `ledger`.
+    `STREAMFOLD_DELIVERY` the protocol: `lanes` if not set, or `ledger`. `STREAMFOLD_VERSION` names what is deployed:
+    two deployments that may count a record otherwise never share one (`turns.py`).
 
     Args:
         event: A batch of a DynamoDB stream, from a mapping with a tumbling window.
@@ -69,7 +71,7 @@ def _consumer() -> Consumer:
         load_app(str(found["STREAMFOLD_APP"])),
         str(found["STREAMFOLD_TABLE"]),
         client,
-        control=Control(client, control, _store) if control else None,
+        control=Control(client, control, _store, version=os.environ.get("STREAMFOLD_VERSION", "")) if control else None,
         delivery=os.environ.get("STREAMFOLD_DELIVERY") or "lanes",
     )
 

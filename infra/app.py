@@ -24,14 +24,15 @@ __all__ = ["code", "main"]
 _BUNDLES = ROOT / "build" / "bundles"
 
 
-def code(app: str) -> lambda_.Code:
-    """The bundle of all functions, built on this machine."""
+def code(app: str) -> tuple[lambda_.Code, str]:
+    """The bundle of all functions, built on this machine, and its digest."""
     folder, compiled = bundle(ROOT, _BUNDLES, app)
     if not compiled:
         _tell(
             "no python3.13 on this machine, so the bundle goes uncompiled: a cold start is a quarter of a second longer"
         )
-    return lambda_.Code.from_asset(str(folder), asset_hash=folder.name, asset_hash_type=cdk.AssetHashType.CUSTOM)
+    asset = lambda_.Code.from_asset(str(folder), asset_hash=folder.name, asset_hash_type=cdk.AssetHashType.CUSTOM)
+    return asset, folder.name
 
 
 def main() -> int:
@@ -44,7 +45,8 @@ def main() -> int:
         found = manifest(load_app(settings.app))
         check(found, settings, ROOT)  # before the bundle, which takes a while
         _unstage(Path(app.outdir))
-        StreamfoldStack(app, settings.stack(found["name"]), found, settings, code=code(settings.app))
+        bundled, digest = code(settings.app)
+        StreamfoldStack(app, settings.stack(found["name"]), found, settings, code=bundled, digest=digest)
         app.synth()
     except StreamfoldError as error:
         return _tell(str(error))

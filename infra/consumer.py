@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import cast
@@ -37,6 +38,7 @@ class Consumer(Construct):
         tables: The app's tables.
         control: Control table and failure bucket.
         code: The bundle.
+        digest: What tells it from other bundles.
 
     Attributes:
         role: The function's role.
@@ -54,6 +56,7 @@ class Consumer(Construct):
         tables: Mapping[str, DeployedTable],
         control: Control,
         code: lambda_.Code,
+        digest: str,
     ) -> None:
         super().__init__(scope, name)
         ours = settings.consumer(table)
@@ -70,6 +73,7 @@ class Consumer(Construct):
         log.grant_write(self.role)
         # Of all tables: one may have in the account the name that another is declared with.
         names = {declared: settings.physical(declared) for declared in manifest["tables"]}
+        renamed = json.dumps({d: p for d, p in names.items() if d != p})
         self.function = lambda_.Function(
             self,
             "Function",
@@ -90,7 +94,8 @@ class Consumer(Construct):
                 "STREAMFOLD_CONTROL": control.table.table_name,
                 "STREAMFOLD_BUCKET": control.bucket.bucket_name,
                 "STREAMFOLD_DELIVERY": ours.delivery,
-                "STREAMFOLD_NAMES": json.dumps({d: p for d, p in names.items() if d != p}),
+                "STREAMFOLD_NAMES": renamed,
+                "STREAMFOLD_VERSION": _version(digest, settings.app, renamed),
             },
         )
         self._grant(table, manifest, tables, control)
@@ -114,7 +119,7 @@ class Consumer(Construct):
             iam.PolicyStatement(actions=["s3:ListBucket"], resources=[control.bucket.bucket_arn]),
             iam.PolicyStatement(actions=["s3:PutObject"], resources=[control.bucket.arn_for_objects("*")]),
             iam.PolicyStatement(
-                actions=[f"dynamodb:{action}" for action in ("GetItem", "PutItem", "Query")],
+                actions=[f"dynamodb:{action}" for action in ("GetItem", "PutItem", "Query", "UpdateItem")],
                 resources=[control.table.table_arn],
             ),
             *(
@@ -161,3 +166,8 @@ class Consumer(Construct):
                 ]
             ),
         )
+
+
+def _version(*parts: str) -> str:
+    """Names what a function counts by: its code, and the configuration that it reads records by (`turns.py`)."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -31,6 +31,7 @@ class StreamfoldStack(cdk.Stack):
         manifest: What the app needs.
         settings: How it is deployed.
         code: The functions' bundle.
+        digest: What tells it from other bundles.
         root: The checkout, for the snapshot of deployed indexes.
 
     Raises:
@@ -45,6 +46,7 @@ class StreamfoldStack(cdk.Stack):
         settings: Settings,
         *,
         code: lambda_.Code,
+        digest: str,
         root: Path = ROOT,
     ) -> None:
         check(manifest, settings, root)
@@ -60,7 +62,7 @@ class StreamfoldStack(cdk.Stack):
         tables = tables_of(self, manifest, settings, root)
         control = Control(self, "Control", retain=settings.retain)
         consumers = {
-            table: Consumer(self, f"{table}Consumer", table, manifest, settings, tables, control, code)
+            table: Consumer(self, f"{table}Consumer", table, manifest, settings, tables, control, code, digest)
             for table in manifest["consumers"]
         }
         warn(self, manifest, settings)

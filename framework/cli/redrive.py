@@ -59,9 +59,7 @@ def _redrive(options: Any) -> int:
     if options.handler:
         quarantine.app.aggregation(options.handler)  # a name that nobody has is told, and is not nothing to do
     found = quarantine.open(handler=options.handler, since=options.since)
-    return _tell(
-        (quarantine.redrive(item, dry_run=options.dry_run, uncertain=options.uncertain) for item in found), options
-    )
+    return _tell(quarantine.redrive_all(found, dry_run=options.dry_run, uncertain=options.uncertain), options)
 
 
 def _tell(found: Iterable[Redriven], options: Any) -> int:

@@ -334,7 +334,7 @@ def test_both_engines_answer_any_sequence_of_requests_alike(moto: Moto, steps: l
             if isinstance(first, Update):
                 # The write that the plan asks for, and all that follows when it is refused.
                 (settled,) = Delivery(both, connections=1, now=lambda now=second: now).deliver(
-                    [first], Terms(deadline=inf)
+                    [first], Terms(deadline=inf, accept_misfits=True)
                 )
                 assert settled.error == ""
             else:

@@ -210,7 +210,7 @@ def synthesize(app: str, context: dict[str, Any], *, root: Path, code: str = "x"
     made = made or cdk.App()
     name = settings.stack(APPS[app].name)
     inline = lambda_.Code.from_inline(code)
-    stack = StreamfoldStack(made, name, manifest(APPS[app]), settings, code=inline, root=root)
+    stack = StreamfoldStack(made, name, manifest(APPS[app]), settings, code=inline, digest=code, root=root)
     template = Template.from_stack(stack)
     return Deployed(stack, template, dict(template.to_json()))
 

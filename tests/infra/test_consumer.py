@@ -12,7 +12,7 @@ from framework.app import load_app
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.runtime import Consumer
-from tests.infra.stacks import ORDERS_STREAM, Make, archive, deploy, music, shop
+from tests.infra.stacks import ORDERS_STREAM, SHOP, Make, archive, deploy, music, shop
 from tests.unit.stream import ARN, event, record
 
 OTHERS = {
@@ -62,6 +62,7 @@ def test_a_function_runs_the_bundle_on_arm_with_its_own_log(
                 "STREAMFOLD_BUCKET": {"Ref": deployed.id_of("S3::Bucket")},
                 "STREAMFOLD_CONTROL": {"Ref": deployed.control},
                 "STREAMFOLD_DELIVERY": "lanes",
+                "STREAMFOLD_VERSION": function["Environment"]["Variables"]["STREAMFOLD_VERSION"],
                 **variables,
             }
         },
@@ -224,3 +225,16 @@ def test_a_consumer_that_is_not_in_the_home_region_of_its_table_is_a_warning_at_
     )
     found = [warning.partition(" [ack")[0] for warning in deploy("global", **context).warnings()]
     assert found == [expected] * warns
+
+
+def test_what_a_function_counts_by_has_a_name_that_changes_with_it() -> None:
+    def version(table: str, app: str = "shop", **changed: Any) -> str:
+        found = deploy(app, **{**SHOP, **changed})
+        return str(found.data["Resources"][found.function(table)]["Properties"]["Environment"]["Variables"][VERSION])
+
+    renamed = {"tables": {**SHOP["tables"], "Totals": {"existing": True, "name": "all-totals"}}}
+    assert version("Visits") == version("Visits", consumers={"Visits": {"memory": 1024}})
+    assert len({version("Visits"), version("Visits", code="y"), version("Visits", **renamed)}) == 3
+
+
+VERSION = "STREAMFOLD_VERSION"

@@ -277,7 +277,9 @@ index = Index("LikesIndex", pk="Month", sk="Likes")
 app = App("crowded", [type("Likes", (Aggregation,), {**fields, **measures, "Likes": Count(), "index": index})])
 """
 # Without the bundle, whose wheels may have to be downloaded.
-UNBUNDLED = "import sys, infra.app as a; a.code = lambda app: a.lambda_.Code.from_inline('x'); sys.exit(a.main())"
+UNBUNDLED = (
+    "import sys, infra.app as a; a.code = lambda app: (a.lambda_.Code.from_inline('x'), 'x'); sys.exit(a.main())"
+)
 
 
 def test_what_only_the_cdk_refuses_is_a_sentence_too(tmp_path: Path) -> None:

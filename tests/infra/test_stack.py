@@ -250,6 +250,9 @@ def test_no_partition_is_written_out_in_china(make: Make) -> None:
     assert "arn:aws:" not in json.dumps(found.data)
 
 
+VERSION = ("Environment", "Variables", "STREAMFOLD_VERSION")
+
+
 def test_one_more_handler_changes_filters_grants_description_and_code_only() -> None:
     before = deploy("shop-before", **SHOP)
     after = deploy("shop", code="y", **SHOP)
@@ -260,6 +263,7 @@ def test_one_more_handler_changes_filters_grants_description_and_code_only() -> 
         ("Resources", function, "Properties", "Description"),
         ("Resources", function, "Properties", "Code", "ZipFile"),
         ("Resources", other, "Properties", "Code", "ZipFile"),  # the bundle is one
+        *(("Resources", each, "Properties", *VERSION) for each in (function, other)),
         ("Resources", mapping, "Properties", "FilterCriteria", "Filters"),
     }
 
@@ -271,5 +275,9 @@ def test_a_handler_with_another_target_adds_a_grant() -> None:
     assert ("Resources", policy, "Properties", "PolicyDocument", "Statement") in set(changes(before.data, after.data))
     old, new = (each.data["Resources"][policy]["Properties"]["PolicyDocument"]["Statement"] for each in (before, after))
     assert [each for each in new if each not in old] == [
-        {"Action": "dynamodb:UpdateItem", "Effect": "Allow", "Resource": after.arn("Totals")}
+        {
+            "Action": [f"dynamodb:{action}" for action in ("UpdateItem", "GetItem", "ConditionCheckItem")],
+            "Effect": "Allow",
+            "Resource": after.arn("Totals"),
+        }
     ]

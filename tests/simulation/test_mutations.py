@@ -194,14 +194,14 @@ def with_entries_that_never_leave(patch: pytest.MonkeyPatch) -> None:
 def with_edits_and_deletes_in_child_shards_lost(patch: pytest.MonkeyPatch) -> None:
     jobs = Consumer._jobs
 
-    def careless(self: Consumer, batch: Batch, folded: Any) -> Any:
+    def careless(self: Consumer, batch: Batch, folded: Any, keeper: Any) -> Any:
         # The ledger is not told the shard, but a simulated stream's numbers end in its place.
         if batch.records and int(batch.records[0]["dynamodb"]["SequenceNumber"]) % streams._PLACES >= SHARDS:
             for each in folded:
                 kept = {place: [c for c in bucket if c[1]] for place, bucket in each.buckets.items()}
                 each.buckets.clear()
                 each.buckets.update({place: bucket for place, bucket in kept.items() if bucket})
-        return jobs(self, batch, folded)
+        return jobs(self, batch, folded, keeper)
 
     patch.setattr(Consumer, "_jobs", careless)
 

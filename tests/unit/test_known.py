@@ -77,7 +77,7 @@ def asked(engine: MemoryDynamoDB, consumer: Consumer, batch: dict[str, Any]) -> 
 
 def test_a_process_asks_once_for_what_it_wrote_last_and_twice_where_it_assumes_wrongly() -> None:
     engine = tables()
-    one, other = consumer_of(engine), consumer_of(engine)
+    one, other = (Consumer(app, "Plays", engine, connections=1) for _ in range(2))
     assert asked(engine, one, event(inserted(plays, play(1)), inserted(plays, play(2)))) == 1
     assert chart(engine) == {}
     assert asked(engine, one, event(inserted(plays, play(3)))) == 1

@@ -28,6 +28,7 @@ from framework.control import Control
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.quarantine import Entry, entry_item, entry_of, lane_prefix, place_of
+from framework.turns import turn_of
 from tests.unit.stream import ARN, download, event, record
 
 music = Table("MusicLibrary", pk="songID", sk="SK")
@@ -89,8 +90,8 @@ def no_object(name: str, content: bytes) -> None:
     raise AssertionError(f"no object was expected, came {name}")
 
 
-def consumer(client: Any, engine: Any = None, delivery: str = "lanes") -> Consumer:
-    control = Control(client, "control", no_object, connections=1)
+def consumer(client: Any, engine: Any = None, delivery: str = "lanes", version: str = "1") -> Consumer:
+    control = Control(client, "control", no_object, version=version, connections=1)
     return Consumer(
         app,
         "MusicLibrary",
@@ -102,9 +103,10 @@ def consumer(client: Any, engine: Any = None, delivery: str = "lanes") -> Consum
     )
 
 
-def entries(engine: MemoryDynamoDB) -> dict[str, dict[str, Any]]:
+def entries(engine: MemoryDynamoDB, *, refused: bool = False) -> dict[str, dict[str, Any]]:
     found = engine.scan(TableName="control")["Items"]
-    return {item["sk"]["S"]: item for item in found if item["pk"]["S"] == "quarantine"}
+    ours = (item for item in found if item["pk"]["S"] == "quarantine")
+    return {item["sk"]["S"]: item for item in ours if ("refused" in item) is refused}
 
 
 def total(engine: MemoryDynamoDB, song: str) -> tuple[int, Decimal] | None:
@@ -204,42 +206,168 @@ def test_what_the_ledger_has_counted_no_later_version_sets_aside(engine: MemoryD
 
 
 @pytest.mark.parametrize("delivery", ["lanes", "ledger"])
-def test_what_takes_back_an_addition_that_is_set_aside_waits_for_it(engine: MemoryDynamoDB, delivery: str) -> None:
-    bad, good = download("a"), heavy("a", "7")
-    consumer(engine, delivery=delivery)(event(record(1, new=bad)))
-    mended = event(record(2, old=good, new=heavy("a", "5")), record(3, old=heavy("a", "5")))
-    response = consumer(engine, delivery=delivery)(mended)
-    assert response["streamfold"]["refusedTakeBacks"] == 0
-    assert [place_of(place)[1:] for place in entries(engine)] == [
-        (1, "NewImage"),
-        (2, "NewImage"),
-        (2, "OldImage"),
-        (3, "OldImage"),
+def test_what_is_taken_back_from_nothing_is_kept_and_not_taken_back_when_it_comes_again(
+    engine: MemoryDynamoDB, delivery: str
+) -> None:
+    edits = [
+        record(2, old=heavy("a", "7"), new=heavy("a", "5")),
+        record(3, old=heavy("a", "5")),
+        record(4, new=heavy("a", "1")),
     ]
-    other = {**record(4, old=heavy("b", "5"))}
-    assert consumer(engine, delivery=delivery)(event(other))["streamfold"]["refusedTakeBacks"] == 2  # both handlers
+    for place in (2, 3):
+        response = consumer(engine, delivery=delivery)(event(*edits[:place]))
+        assert response["batchItemFailures"] == []
+    assert sorted(map(place_of, entries(engine, refused=True))) == [
+        ("downloads", 3, "OldImage"),
+        ("weights", 2, "NewImage"),
+        ("weights", 2, "OldImage"),
+        ("weights", 3, "OldImage"),
+    ]
+    for entry in entries(engine, refused=True).values():
+        assert entry["expires"] == {"N": str(1_600_000_000 + 14 * 86_400)}
+    consumer(engine, delivery=delivery)(event(*edits))
+    assert total(engine, "a") == (1, 1)
+    assert entries(engine) == {}
 
 
-def test_a_process_asks_again_when_records_come_again_or_after_a_pause(engine: MemoryDynamoDB) -> None:
-    clock = [0.0]
+def test_an_aggregate_that_was_made_while_a_take_back_is_refused_is_taken_back_from(engine: MemoryDynamoDB) -> None:
+    class Meanwhile:
+        """Another shard makes the aggregate before what is refused is kept."""
 
-    def process() -> Consumer:
-        control = Control(engine, "control", no_object, connections=1, clock=lambda: clock[0])
-        return Consumer(app, "MusicLibrary", engine, control=control, connections=1)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(engine, name)
 
-    warm = process()
+        def transact_write_items(self, **arguments: Any) -> Any:
+            if total(engine, "a") is None:
+                other = event(record(9, new=heavy("a", "3")), record(10, new=heavy("a", "4")), shardId="another")
+                consumer(engine)(other)
+            return engine.transact_write_items(**arguments)
+
+    response = consumer(Meanwhile())(event(record(2, old=heavy("a", "3"))))
+    assert response["streamfold"]["refusedTakeBacks"] == 0
+    assert total(engine, "a") == (1, 4)
+    assert entries(engine, refused=True) == {}
+
+
+def test_the_turn_is_read_before_a_batch_and_written_where_it_passes_or_after_ten_seconds_of_records(
+    engine: MemoryDynamoDB,
+) -> None:
+    def run(process: Consumer, number: int, at: float) -> tuple[int, int, int]:
+        whole = record(number, new=heavy("a", "1"))
+        whole["dynamodb"]["ApproximateCreationDateTime"] = at
+        before = dict(engine.requests)
+        assert process(event(whole))["batchItemFailures"] == []
+        reads, queries, writes = (
+            engine.requests[name] - before.get(name, 0) for name in ("GetItem", "Query", "UpdateItem")
+        )
+        return reads, queries, writes - 2  # one for each aggregation
+
+    warm, other = consumer(engine, version="1"), consumer(engine, version="2")
+    run(warm, 1, 1000)
+    assert [run(warm, 2, 1009.5), run(warm, 3, 1010)] == [(1, 0, 0), (1, 0, 0)]
+    assert run(warm, 4, 1010.5) == (1, 0, 1)
+    run(other, 5, 1011)
+    assert run(other, 6, 1012) == (1, 0, 0)
+    assert run(warm, 7, 1013) == (1, 0, 1)
+
+
+def test_a_process_looks_for_entries_once_there_are_new_ones(engine: MemoryDynamoDB) -> None:
+    warm = consumer(engine)
     warm(event(record(1, new=heavy("a", "1"))))
-    queries = engine.requests["Query"]
-    warm(event(record(2, new=heavy("a", "1"))))
-    assert engine.requests["Query"] == queries
-    process()(event(record(3, new=download("a"))))
-    queries = engine.requests["Query"]
-    clock[0] += 31
-    warm(event(record(3, new=heavy("a", "1"))))
-    assert engine.requests["Query"] == queries + 1
-    warm(event(record(3, new=heavy("a", "1"))))
-    assert engine.requests["Query"] == queries + 2
+    consumer(engine)(event(record(3, new=download("a"))))
+    asked = []
+    for number in (3, 4, 2):
+        queries = engine.requests["Query"]
+        warm(event(record(number, new=heavy("a", "1"))))
+        asked.append(engine.requests["Query"] - queries)
+    assert asked == [1, 0, 1]
     assert total(engine, "a") == (2, 2)
+
+
+def timed(number: int, at: float, **images: Any) -> dict[str, Any]:
+    found = record(number, **images)
+    found["dynamodb"]["ApproximateCreationDateTime"] = at
+    return found
+
+
+@pytest.mark.parametrize(("at", "uncertain"), [(1000, True), (1010, True), (1011, False), (None, True)])
+def test_what_another_version_may_have_counted_is_set_aside_as_uncertain(
+    engine: MemoryDynamoDB, at: float | None, uncertain: bool
+) -> None:
+    consumer(engine, version="1")(event(timed(1, 1000, new=heavy("a", "1"))))
+    bad = record(2, new=download("a")) if at is None else timed(2, at, new=download("a"))
+    consumer(engine, version="2")(event(bad))
+    (entry,) = entries(engine).values()
+    assert ("uncertain" in entry) is uncertain
+    assert entry["reason"]["S"].endswith("it may have counted while another version was deployed") is uncertain
+
+
+def test_what_another_version_begins_at_the_same_time_is_set_aside_as_uncertain(engine: MemoryDynamoDB) -> None:
+    class Meanwhile:
+        """Another version has the batch between its beginning and its entry."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(engine, name)
+
+        def transact_write_items(self, **arguments: Any) -> Any:
+            if total(engine, "a") is None:
+                consumer(engine, version="2")(event(timed(1, 1000, new=heavy("a", "1"))))
+            return engine.transact_write_items(**arguments)
+
+    consumer(Meanwhile(), version="1")(event(timed(1, 1000, new=download("a"))))
+    (entry,) = entries(engine).values()
+    assert "uncertain" in entry
+    assert total(engine, "a") == (1, 1)
+
+
+def test_two_who_find_a_sum_otherwise_at_the_same_time_count_it_once(engine: MemoryDynamoDB) -> None:
+    huge, one = heavy("a", "1E+40"), record(2, new=heavy("a", "1"))
+    consumer(engine)(event(record(1, new=huge)))
+    other = consumer(engine)
+
+    class Meanwhile:
+        """The sum gets room by another shard, and a second poller has the record, after the first found it too large."""
+
+        done = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(engine, name)
+
+        def transact_write_items(self, **arguments: Any) -> Any:
+            answer = engine.transact_write_items(**arguments)
+            consumer(engine)(event(record(3, old=huge), shardId="another"))
+            other(event(one))  # it began before
+            return answer
+
+    turn = engine.get_item(TableName="control", Key={"pk": {"S": f"turn#{PLACE}"}, "sk": {"S": "-"}})
+    other._control.begin = lambda batch, first: (turn_of(turn["Item"], PLACE, None), {})  # type: ignore
+    consumer(Meanwhile())(event(one))
+    assert [place_of(place) for place in entries(engine)] == [("weights", 2, "NewImage")]
+    assert total(engine, "a") is None
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_the_ledger_takes_nothing_back_before_what_was_added_earlier(engine: MemoryDynamoDB, failing: int) -> None:
+    class Denied:
+        """A client whose transactions fail once, from one on."""
+
+        calls = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(engine, name)
+
+        def transact_write_items(self, **arguments: Any) -> Any:
+            self.calls += 1
+            if self.calls == failing:
+                raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "TransactWriteItems")
+            return engine.transact_write_items(**arguments)
+
+    bad = record(2, new=download("b"))  # so that the others are in transactions of their own
+    run = event(record(1, new=heavy("a", "1")), bad, record(3, old=heavy("a", "1")))
+    assert consumer(Denied(), delivery="ledger")(run)["batchItemFailures"]
+    assert consumer(engine, delivery="ledger")(run)["batchItemFailures"] == []
+    assert total(engine, "a") is None
+    assert [item["Items"]["N"] for item in engine.scan(TableName="Weights")["Items"]] == ["0"]
 
 
 def test_a_warm_process_sees_that_its_stream_was_given_to_the_other_protocol(engine: MemoryDynamoDB) -> None:
@@ -272,14 +400,15 @@ def test_an_item_in_the_quarantine_that_is_no_entry_stops_nothing(engine: Memory
 
 
 class Broken:
-    """A client whose requests of one kind for one table fail."""
+    """A client whose requests of one kind for one table fail; of transactions, those that put something there."""
 
     def __init__(self, engine: MemoryDynamoDB, operation: str, table: str, code: str = "AccessDeniedException") -> None:
         self.engine, self.operation, self.table, self.code = engine, operation, table, code
 
     def __getattr__(self, operation: str) -> Any:
         def call(**arguments: Any) -> Any:
-            if operation == self.operation and arguments.get("TableName") == self.table:
+            puts = [action["Put"]["TableName"] for action in arguments.get("TransactItems", ()) if "Put" in action]
+            if operation == self.operation and self.table in (arguments.get("TableName"), *puts):
                 raise ClientError({"Error": {"Code": self.code, "Message": "no"}}, operation)
             return getattr(self.engine, operation)(**arguments)
 
@@ -294,7 +423,8 @@ def test_nothing_passes_a_record_by_that_cannot_be_kept(
     bad = download("a") if weight is None else heavy("a", weight)
     run = event(record(1, new=heavy("a", "1")), record(2, new=bad), record(3, new=heavy("a", "2")))
     consumer(engine, delivery=delivery)(event())  # the delivery is remembered while the table still answers
-    failing = consumer(Broken(engine, "put_item", "control"), engine, delivery)
+    broken = Broken(engine, "transact_write_items", "control")
+    failing = consumer(broken, broken, delivery)
     response = failing(run)
     (failure,) = response["batchItemFailures"]
     assert failure["itemIdentifier"] in ("1", "2")
@@ -309,7 +439,8 @@ def test_nothing_passes_a_record_by_that_cannot_be_kept(
 def test_a_batch_out_of_order_is_reported_from_its_lowest_record(engine: MemoryDynamoDB, delivery: str) -> None:
     run = event(record(5, new=heavy("a", "1")), record(3, new=heavy("a", "2")), record(4, new=download("a")))
     consumer(engine, delivery=delivery)(event())
-    failing = consumer(Broken(engine, "put_item", "control"), engine, delivery)
+    broken = Broken(engine, "transact_write_items", "control")
+    failing = consumer(broken, broken, delivery)
     assert failing(run)["batchItemFailures"] == [{"itemIdentifier": "3"}]
 
 

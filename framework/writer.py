@@ -1,0 +1,309 @@
+"""Writer: settles a batch's writes in parallel, in time, and again where that may help. What deliveries share.
+
+Each write is settled on its own: written, found written already, or reported as not done. Writes go out in parallel
+and in any order, for they are about different items. What is not settled when time runs out is reported from its first
+record; a write that is still under way then may yet commit, which the protocol makes harmless.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import ConnectionError as NoConnectionError
+from botocore.parsers import ResponseParserError
+
+from framework.client import CONNECTIONS
+from framework.declaration import Declaration
+from framework.known import Known
+from framework.lanes import owner
+from framework.plan import Update
+
+__all__ = [
+    "Keeper",
+    "NotDoneError",
+    "Outcome",
+    "Rejection",
+    "Terms",
+    "Writer",
+    "is_misfit",
+    "refuse_misfit",
+    "rejections",
+]
+
+# What another try may not meet again (DynamoDB developer guide, error handling; AWS facts: writes for the conflict).
+_PASSING = frozenset(
+    {
+        "InternalServerError",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+    }
+)
+# What DynamoDB says of a value that an aggregate cannot take, and nothing else: every other rejection may be the
+# table's fault, such as keys of another type, and then no record is to blame.
+_ABOUT_A_VALUE = ("Number overflow", "Number underflow", "significant digits", "incorrect data type", "Item size")
+# What an answer means hangs on the request.
+_JUDGED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException", "ValidationException"})
+# Full jitter between tries, in seconds: from 0 up to 50 ms, doubled each time up to 2 s.
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+class Rejection(NamedTuple):
+    """What one record adds to one aggregate, where that cannot be.
+
+    Attributes:
+        sequence: The record's sequence number.
+        bucket: The aggregate's group and label.
+        reason: Why not.
+        uncertain: Whether it may have been counted already.
+        refused: Whether it takes back from an aggregate that is not there.
+    """
+
+    sequence: int
+    bucket: tuple[str, str]
+    reason: str
+    uncertain: bool = False
+    refused: bool = False
+
+
+class Keeper(Protocol):
+    """Makes entries of the quarantine for a batch."""
+
+    def write(
+        self, declaration: Declaration, rejected: Sequence[Rejection], check: Mapping[str, Any] | None = None
+    ) -> int:
+        """Write entries now, in transactions that have a further action each.
+
+        Returns:
+            For how many of the rejections, from the first: for all, unless the further action's condition failed.
+
+        Raises:
+            NotDoneError: They could not be written.
+        """
+
+    def actions(self, declaration: Declaration, rejected: Sequence[Rejection]) -> Mapping[str, Mapping[str, Any]]:
+        """The actions of a transaction that write entries, each under a name of its own.
+
+        Raises:
+            NotDoneError: They cannot be written.
+        """
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one write.
+
+    Attributes:
+        declaration: The aggregation.
+        requests: Requests made.
+        conflicts: Requests that another write was in the way of.
+        absorbed: Contributions that were counted.
+        duplicates: Contributions that had been counted before.
+        refused_take_backs: Take-backs whose aggregate is not there.
+        rejected: The contributions that are set aside.
+        misfit: Whether it is not done for what may be the deployment's fault, not the records'.
+        early: Whether it is not done since it takes back what an earlier record may still add.
+        failed_from: Sequence number of the first record that is not done; None where all are.
+        error: Why it is not done.
+    """
+
+    declaration: Declaration
+    requests: int = 0
+    conflicts: int = 0
+    absorbed: int = 0
+    duplicates: int = 0
+    refused_take_backs: int = 0
+    rejected: list[Rejection] = field(default_factory=list)
+    misfit: bool = False
+    early: bool = False
+    failed_from: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a batch is delivered.
+
+    Attributes:
+        deadline: When to stop, by the steady clock.
+        keeper: Keeps what cannot be counted, before anything that follows it is written; None to keep it nowhere.
+        accept_misfits: Whether to set aside also what may be the deployment's fault; otherwise it is not done.
+        accept_early: Whether all earlier records are done, so that a take-back whose aggregate is not there never
+            will be; otherwise it is not done. By lanes an aggregate's records are written in order anyway.
+        through: The last record of a run that is brought again after others have followed it; 0 for no such run.
+        forgotten: Whether that was so long ago that watermarks may have been dropped.
+    """
+
+    deadline: float
+    keeper: Keeper | None = None
+    accept_misfits: bool = False
+    accept_early: bool = False
+    through: int = 0
+    forgotten: bool = False
+
+
+class Job(Protocol):
+    """What is settled by itself."""
+
+    @property
+    def declaration(self) -> Declaration:
+        """The aggregation."""
+
+    @property
+    def first(self) -> int:
+        """The first record's sequence number."""
+
+
+AJob = TypeVar("AJob", bound=Job)
+
+
+class NotDoneError(Exception):
+    """A write cannot be settled in this invocation."""
+
+
+class Writer(Generic[AJob]):
+    """Settles a batch's writes with a boto3 DynamoDB client: in parallel, in time, and again where that may help.
+
+    Args:
+        client: The client, or anything with those of its methods that are used.
+        connections: Writes under way at once; with 1 they go out one by one, in order, in the caller's thread.
+        now: The time in epoch seconds, for watermarks.
+        clock: A steady clock in seconds, for deadlines.
+        sleep: Waits for some seconds.
+        jitter: A number between two, at random.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        connections: int = CONNECTIONS,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._client = client
+        self._connections = connections
+        self._now = now
+        self._clock = clock
+        self._sleep = sleep
+        self._jitter = jitter
+        self._last_seen = Known()
+
+    def deliver(self, jobs: Sequence[AJob], terms: Terms) -> list[Outcome]:
+        """Settle what is to be written, in parallel.
+
+        Args:
+            jobs: What to write.
+            terms: Until when, and what becomes of what cannot be counted.
+
+        Returns:
+            An outcome for each, in their order.
+        """
+        workers = min(self._connections, len(jobs))
+        if workers < 2:
+            return [self._settle(job, terms) for job in jobs]
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="streamfold")
+        try:
+            futures = [pool.submit(self._settle, job, terms) for job in jobs]
+            wait(futures, timeout=max(0.0, terms.deadline - self._clock()))
+            return [_result(job, future) for job, future in zip(jobs, futures, strict=True)]
+        finally:
+            # A write without a reply is left behind: the invocation must end in time, and it can do no harm.
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _settle(self, job: AJob, terms: Terms) -> Outcome:
+        outcome = Outcome(job.declaration)
+        try:
+            self._apply(job, outcome, terms)
+        except NotDoneError as stop:
+            outcome.error = str(stop)
+        return outcome
+
+    def _apply(self, job: AJob, outcome: Outcome, terms: Terms) -> None:
+        """Write it, or find that it is written; `outcome.failed_from` tells from where on it is not."""
+        raise NotImplementedError
+
+    def _exists_elsewhere(self, update: Update, outcome: Outcome, terms: Terms) -> bool:
+        """Whether another partition holds the aggregate. Decides only whether a take-back may make an item."""
+        table = update.declaration.target
+        replies = (
+            self._call(outcome, terms, "get_item", {"TableName": table.name, "Key": key, "ConsistentRead": True})
+            for key in update.siblings
+        )
+        return any(owner(reply.get("Item", {})) == update.declaration.name for reply in replies)
+
+    def _call(self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any]) -> Any:
+        """Make a request, again as long as its failure may pass.
+
+        Raises:
+            ClientError: DynamoDB's answer is one that the caller has to judge.
+            NotDoneError: It cannot be made, or not in time.
+        """
+        tries = 0
+        while True:
+            tries += 1
+            if self._clock() >= terms.deadline:
+                raise NotDoneError("the invocation's time ran out")
+            outcome.requests += 1
+            try:
+                return getattr(self._client, operation)(**arguments)
+            except ClientError as error:
+                code = error.response["Error"]["Code"]
+                if code in _JUDGED:
+                    raise
+                if code not in _PASSING:
+                    raise NotDoneError(str(error)) from error
+                outcome.conflicts += code == "TransactionConflictException"
+                reason = str(error)
+            except (HTTPClientError, NoConnectionError, ResponseParserError) as error:
+                reason = str(error)
+            except BotoCoreError as error:
+                raise NotDoneError(str(error)) from error
+            self._pause(tries, terms, reason)
+
+    def _pause(self, tries: int, terms: Terms, reason: str) -> None:
+        pause = self._jitter(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
+        if self._clock() + pause >= terms.deadline:
+            raise NotDoneError(f"the invocation's time ran out after {tries} tries: {reason}")
+        self._sleep(pause)
+
+
+def rejections(update: Update, reason: str, *, uncertain: bool = False, refused: bool = False) -> list[Rejection]:
+    """A rejection of each contribution of an update."""
+    bucket = (update.group, update.label)
+    return [Rejection(sequence, bucket, reason, uncertain, refused) for sequence, _, _ in update.contributions]
+
+
+def refuse_misfit(reason: str, outcome: Outcome, terms: Terms, *, misfit: bool) -> None:
+    """Stop before what may be the deployment's fault is set aside.
+
+    Raises:
+        NotDoneError: It may be, and that is not accepted yet.
+    """
+    if misfit and not terms.accept_misfits:
+        outcome.misfit = True
+        raise NotDoneError(reason)
+
+
+def is_misfit(reason: str) -> bool:
+    """Whether a rejection may be the deployment's fault, such as keys of another type."""
+    return not any(text in reason for text in _ABOUT_A_VALUE)
+
+
+def _result(job: Job, future: Future[Outcome]) -> Outcome:
+    if future.done():
+        return future.result()
+    return Outcome(job.declaration, failed_from=job.first, error="the invocation's time ran out")
