@@ -96,22 +96,48 @@ class App:
         """No two aggregations may have one name, write the same items, or mix their entries in an index."""
         names: dict[object, type[Aggregation]] = {}
         items: dict[object, type[Aggregation]] = {}
-        entries: dict[object, type[Aggregation]] = {}
-        indexes: dict[object, tuple[str, str]] = {}
-        for cls in self.aggregations:
+        for place, cls in enumerate(self.aggregations):
             d = cls._declaration
             self._claim(names, d.name, cls, "a name of its own")
             self._claim(items, (d.target.name, d.sk_prefix, d.window.form), cls, "a sk_prefix of its own")
             for other in self.aggregations:
                 self._check_prefixes(cls, other)
-            if d.index:
-                self._claim(entries, (d.target.name, d.index.name, d.window.form), cls, "an index of its own")
-                keys = (d.index.pk, d.index.sk)
-                known = indexes.setdefault((d.target.name, d.index.name), keys)
-                if known != keys:
+                self._check_attributes(cls, other)
+            for other in self.aggregations[:place]:
+                self._check_entries(cls, other)
+
+    def _check_entries(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
+        """Where two share an index, no entry's key of one may be a key of the other.
+
+        A key is prefix, label and perhaps a shard. Were one text a key of both, both prefixes would be its beginning,
+        so the shorter would be the beginning of the longer: it is enough that none begins the other. Under one prefix
+        it is enough that the windows have labels of two forms, for these never equal, and `"#"`, which stands before
+        a shard, is in none.
+        """
+        d, o = cls._declaration, other._declaration
+        if d.index is None or o.index is None or (d.target.name, d.index.name) != (o.target.name, o.index.name):
+            return
+        where = f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}"
+        known, keys = (o.index.pk, o.index.sk), (d.index.pk, d.index.sk)
+        if known != keys:
+            raise DeclarationError(f"{where}: expected the keys {known} that it has elsewhere, came {keys}")
+        ours, theirs = d.index.prefix, o.index.prefix
+        apart = d.window.form != o.window.form if ours == theirs else not _one_begins_the_other(ours, theirs)
+        if not apart:
+            raise DeclarationError(
+                f"{where}: expected a prefix such that neither begins the other ({theirs!r} of {other.__qualname__}), "
+                f"came {ours!r}"
+            )
+
+    def _check_attributes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
+        """What one keeps as a number may not be the text by which another's items are in an index of that table."""
+        d, o = cls._declaration, other._declaration
+        if o.index is not None and d.target.name == o.target.name:
+            for slot in d.slots:
+                if slot.attribute == o.index.pk:
                     raise DeclarationError(
-                        f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}: expected the keys {known} "
-                        f"that it has elsewhere, came {keys}"
+                        f"App {self.name!r}: {cls.__qualname__}: expected a measure with another name than the "
+                        f"partition key of index {o.index.name!r}, came {slot.attribute!r}"
                     )
 
     def _check_prefixes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
@@ -133,6 +159,10 @@ class App:
                 f"App {self.name!r}: {cls.__qualname__}: expected {expected}, came {claim!r} as in {other}"
             )
         taken[claim] = cls
+
+
+def _one_begins_the_other(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
 
 
 def load_app(path: str) -> App:

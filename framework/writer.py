@@ -20,6 +20,7 @@ from botocore.parsers import ResponseParserError
 
 from framework.client import CONNECTIONS
 from framework.declaration import Declaration
+from framework.known import Known
 from framework.lanes import owner
 from framework.plan import Update
 
@@ -196,6 +197,7 @@ class Writer(Generic[AJob]):
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
+        self._last_seen = Known()
 
     def deliver(self, jobs: Sequence[AJob], terms: Terms) -> list[Outcome]:
         """Settle what is to be written, in parallel.
