@@ -22,6 +22,7 @@ from framework.errors import (
 )
 from framework.measures import Average, Count, Max, Min, Sum
 from framework.reading import Aggregate
+from framework.sparse_index import SparseIndex
 from framework.tables import Index, Table
 from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
 
@@ -46,6 +47,7 @@ __all__ = [
     "Monthly",
     "ReadError",
     "SourceError",
+    "SparseIndex",
     "StreamfoldError",
     "Sum",
     "Table",

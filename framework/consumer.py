@@ -1,4 +1,4 @@
-"""Consumer: the pipeline for all aggregations that read one table, as a function of Lambda's events."""
+"""Consumer: the pipeline for all handlers of one table, as a function of Lambda's events."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from framework.app import App
 from framework.aside import Aside
 from framework.client import CONNECTIONS
 from framework.control import Control
+from framework.declaration import Declaration
 from framework.decode import SOURCE, Batch, Record, created, decode, event_ids, explain
 from framework.deliver import Delivery, Outcome, Terms, Writer
 from framework.deliver_ledger import LedgerDelivery
+from framework.deliver_sparse import SparseDelivery, Together
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
-from framework.fold import Fold, Folded, compile_fold
+from framework.fold import Folded, compile_fold
 from framework.lanes import lane_attribute
 from framework.ledger import DELIVERIES, Posting, marker, postings
+from framework.part import Fold, Part
 from framework.plan import Update, plan
 from framework.report import StreamProcessor
+from framework.sparse_fold import EntryUpdate, FoldedItems, compile_items
 
 __all__ = ["Consumer", "route"]
 
@@ -38,7 +42,7 @@ _WATERMARKS_LAST = 46 * 3600.0
 
 
 class Consumer:
-    """All aggregations of an app that read one table's stream.
+    """All handlers of an app that read one table's stream.
 
     Args:
         app: The app.
@@ -55,7 +59,7 @@ class Consumer:
         jitter: A number between two, at random.
 
     Raises:
-        ConfigurationError: No aggregation of the app reads the table, or there is no such delivery.
+        ConfigurationError: No handler of the app reads the table, or there is no such delivery.
     """
 
     def __init__(
@@ -87,10 +91,23 @@ class Consumer:
         self._now = now
         self._clock = clock
         self._checked = control is None
-        self._starts = [compile_fold(declaration) for declaration in declarations]
+        self._starts: list[Callable[[], tuple[Part, Fold]]] = [
+            compile_fold(each) if isinstance(each, Declaration) else compile_items(each) for each in declarations
+        ]
         self._aside = Aside(declarations, control, now, by_ledger=by_ledger)
-        writer: type[Writer[Any]] = LedgerDelivery if by_ledger else Delivery
-        self._writer = writer(client, connections=connections, now=now, clock=clock, sleep=sleep, jitter=jitter)
+        options: dict[str, Any] = {
+            "connections": connections,
+            "now": now,
+            "clock": clock,
+            "sleep": sleep,
+            "jitter": jitter,
+        }
+        writers: dict[type, Writer[Any]] = {
+            Update: Delivery(client, **options),
+            Posting: LedgerDelivery(client, **options),
+            EntryUpdate: SparseDelivery(client, **options),
+        }
+        self._writer = Together(client, writers, **options)
 
     def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
         """Process one event; see `runtime.handler`."""
@@ -126,7 +143,7 @@ class Consumer:
         found = account(batch, folded, bad, outcomes, mostly_bad)
         return {**processor.response(), "state": {}, "streamfold": found}
 
-    def _again(self, batch: Batch, folded: list[Folded], error: str) -> dict[str, Any]:
+    def _again(self, batch: Batch, folded: Sequence[Part], error: str) -> dict[str, Any]:
         """The answer where nothing could begin.
 
         It is reported and not raised: Lambda halves a batch that raises, and of halves nobody can tell that most of
@@ -153,7 +170,7 @@ class Consumer:
         found = {**account(batch, [], [], []), "away": len(batch.records)}
         return {"batchItemFailures": [], "state": {}, "streamfold": found}
 
-    def _deliver(self, batch: Batch, folded: list[Folded], outcomes: list[Outcome], deadline: float) -> int | None:
+    def _deliver(self, batch: Batch, folded: Sequence[Part], outcomes: list[Outcome], deadline: float) -> int | None:
         """Deliver a batch; the sequence number from which on it has to come again, or None."""
         refused, sound = self._aside.split(folded)
         kept = self._aside.keep(batch, sound, deadline)
@@ -189,8 +206,13 @@ class Consumer:
                 settled[place] = outcome
         return settled
 
-    def _jobs(self, batch: Batch, folded: Sequence[Folded]) -> list[Update] | list[Posting]:
-        counting = [share for share in folded if share.buckets]
+    def _jobs(self, batch: Batch, folded: Sequence[Part]) -> list[Any]:
+        """What has to be written. That of sparse indexes is the same by either protocol."""
+        entries = [update for part in folded if isinstance(part, FoldedItems) for update in part.updates]
+        counting = [part for part in folded if isinstance(part, Folded) and part.buckets]
+        return self._counted(batch, counting) + entries
+
+    def _counted(self, batch: Batch, counting: Sequence[Folded]) -> list[Any]:
         if self._control is None or (self._delivery == "lanes" and not self._redriving):
             return [update for share in counting for update in plan(share, *_lane(batch, share))]
         events = event_ids(batch.records) if counting else {}

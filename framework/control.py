@@ -18,12 +18,12 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from framework.declaration import Declaration
 from framework.deliver import NotDoneError, Outcome, Terms, Writer
 from framework.errors import ConfigurationError, DeliveryError
 from framework.lanes import bound
 from framework.ledger import Guard
 from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
+from framework.sparse import Handler
 
 __all__ = ["DELIVERY", "Control", "EntryJob", "Owned"]
 
@@ -51,12 +51,12 @@ class EntryJob:
     """An entry to be written.
 
     Attributes:
-        declaration: The aggregation.
+        declaration: The handler.
         entry: The entry.
         marker: The record's marker, where it has one once it is counted: then there is nothing to set aside.
     """
 
-    declaration: Declaration
+    declaration: Handler
     entry: Entry
     marker: Guard | None = None
 

@@ -22,10 +22,10 @@ from botocore.parsers import ResponseParserError
 
 from framework.client import CONNECTIONS
 from framework.codec import Image
-from framework.declaration import Declaration
 from framework.errors import BadValueError
 from framework.lanes import hour_of, owner
 from framework.plan import Update, drop_absorbed, drop_take_backs, forget, request
+from framework.sparse import Handler
 
 __all__ = ["Delivery", "NotDoneError", "Outcome", "Rejection", "Terms", "Writer", "foreign", "is_misfit"]
 
@@ -74,7 +74,7 @@ class Outcome:
     """What became of one write.
 
     Attributes:
-        declaration: The aggregation.
+        declaration: The handler.
         requests: Requests made.
         conflicts: Requests that another write was in the way of.
         absorbed: Contributions that were counted.
@@ -86,7 +86,7 @@ class Outcome:
         error: Why it is not done.
     """
 
-    declaration: Declaration
+    declaration: Handler
     requests: int = 0
     conflicts: int = 0
     absorbed: int = 0
@@ -113,8 +113,8 @@ class Terms:
     """
 
     deadline: float
-    set_aside: Callable[[Declaration, Sequence[Rejection]], None] | None = None
-    awaited: Callable[[Declaration, Sequence[int]], AbstractSet[int]] | None = None
+    set_aside: Callable[[Handler, Sequence[Rejection]], None] | None = None
+    awaited: Callable[[Handler, Sequence[int]], AbstractSet[int]] | None = None
     accept_misfits: bool = False
     through: int = 0
     forgotten: bool = False
@@ -124,8 +124,8 @@ class Job(Protocol):
     """What is settled by itself."""
 
     @property
-    def declaration(self) -> Declaration:
-        """The aggregation."""
+    def declaration(self) -> Handler:
+        """The handler."""
 
     @property
     def first(self) -> int:

@@ -10,6 +10,7 @@ from typing import TypedDict
 from framework.app import App
 from framework.declaration import Declaration
 from framework.filters import compile_filters
+from framework.sparse import Handler, SparseDeclaration
 from framework.tables import Table
 
 __all__ = ["ConsumerManifest", "IndexManifest", "Key", "Manifest", "TableManifest", "manifest"]
@@ -88,13 +89,16 @@ def _table(app: App, table: Table) -> TableManifest:
 
 
 def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
-    """A table's indexes. They hold the measures, never the watermarks, which would weigh on every write.
+    """A table's indexes. An aggregation's holds the measures, never the watermarks, which would weigh on every write.
 
     AWS facts: DynamoDB developer guide, "Using global secondary indexes", projections.
     """
     found: dict[str, IndexManifest] = {}
     for declaration in app.written_to(table.name):
-        if (index := declaration.index) is not None:
+        if isinstance(declaration, SparseDeclaration):
+            keys = [Key(name=name, type=kind) for name, kind in declaration.key_types.items()]
+            found[declaration.index.name] = {"pk": keys[0], "sk": keys[1], "include": list(declaration.include)}
+        elif (index := declaration.index) is not None:
             pk, sk = Key(name=index.pk, type="S"), Key(name=index.sk, type="N")
             kept = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})["include"]
             attributes = (slot.attribute for slot in declaration.slots)
@@ -103,13 +107,14 @@ def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
     return found
 
 
-def _consumer(declarations: tuple[Declaration, ...]) -> ConsumerManifest:
+def _consumer(declarations: tuple[Handler, ...]) -> ConsumerManifest:
     filters = compile_filters(declarations)
     grants: dict[str, list[str]] = {}
     for declaration in declarations:
         actions = grants.setdefault(declaration.target.name, [])
         # A take-back looks whether a sibling of its item is there (`deliver.py`).
-        needed = ["UpdateItem"] if declaration.partitions == 1 else ["UpdateItem", "GetItem"]
+        looks = isinstance(declaration, Declaration) and declaration.partitions > 1
+        needed = ["UpdateItem", "GetItem"] if looks else ["UpdateItem"]
         actions.extend(action for action in needed if action not in actions)
     return {
         "handlers": [declaration.name for declaration in declarations],

@@ -32,6 +32,7 @@ from framework.ledger import Guard, Posting
 from framework.live import LiveShard
 from framework.plan import Update
 from framework.quarantine import PARTITION, Entry, entry_of, key_of, remembers, settlement
+from framework.sparse import Handler
 
 __all__ = ["Quarantine", "Redriven"]
 
@@ -262,7 +263,7 @@ class Quarantine:
         return Redriven(place, False, reason)
 
 
-def _keep(declaration: Declaration, rejected: Sequence[Rejection]) -> None:
+def _keep(declaration: Handler, rejected: Sequence[Rejection]) -> None:
     """What DynamoDB will not take stays in its entry."""
     raise NotDoneError(rejected[0].reason)
 

@@ -90,24 +90,34 @@ class Table:
             types[self.sk] = self.sk_type
         return types
 
+    def type_of(self, key: str, declared: KeyType | None) -> KeyType:
+        """The type of an index's key in this table: that of the table's own key where it is one, else text."""
+        return declared or self.key_types.get(key, "S")
+
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A sparse global secondary index that holds an aggregation's items, and only those.
+    """A sparse global secondary index: it holds an aggregation's items, or those with an entry in a `SparseIndex`.
 
     Args:
         name: The index's name.
-        pk: The attribute that holds the window's label, `"2018-01"`; only aggregates have it.
-        sk: The attribute that orders a window's entries: one of the aggregation's measures.
+        pk: Its partition key. Of an aggregation, the attribute that holds the window's label, `"2018-01"`; only
+            aggregates have it.
+        sk: Its sort key. Of an aggregation, one of the measures.
+        pk_type: The partition key's type: `"S"`, `"N"` or `"B"`; that of the table's key where it is one, else text.
+            An aggregation's is text.
+        sk_type: The sort key's type, likewise. An aggregation's is a number.
 
     Raises:
-        DeclarationError: A name that DynamoDB would refuse.
+        DeclarationError: A name or a type that DynamoDB would refuse.
     """
 
     name: str
     _: KW_ONLY
     pk: str
     sk: str
+    pk_type: KeyType | None = None
+    sk_type: KeyType | None = None
 
     def __post_init__(self) -> None:
         where = f"Index({shortened(self.name)})"
@@ -115,3 +125,5 @@ class Index:
         _require_key(where, "pk", self.pk)
         _require_key(where, "sk", self.sk)
         _require(self.sk != self.pk, where, "sk", "another attribute than the index's partition key", self.sk)
+        for field, came in (("pk_type", self.pk_type), ("sk_type", self.sk_type)):
+            _require(came in ("S", "N", "B", None), where, field, "'S', 'N', 'B' or None", came)
