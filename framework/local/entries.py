@@ -70,6 +70,8 @@ class Entries:
     def wrong_writes(self, written: Iterable[tuple[str, Image | None, Image]]) -> Iterator[Wrong]:
         """What is wrong with what Streamfold wrote to users' items: the table, the item before and after each write."""
         for table, before, after in written:
+            if not self._declarations[table]:
+                continue
             key = key_text(self._tables[table], after)
             if before is None:
                 yield Wrong(table, key, "no write to an item that is not there", plain_json(after))
