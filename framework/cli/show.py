@@ -31,12 +31,12 @@ class _Console(Console):
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
+def progress(title: str, unit: str = "records") -> Iterator[Callable[[int, float | None], None]]:
     """A progress bar on standard error, with the time that is left; nothing where that is no terminal."""
     if not sys.stderr.isatty():
         yield lambda records, share: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[records]:,} records"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(f"{{task.fields[records]:,}} {unit}"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=1.0, records=0)
 
