@@ -24,7 +24,7 @@ from framework.sparse import SparseDeclaration
 from framework.sparse_fold import EntryUpdate
 from framework.walker import OnProgress, Pace, Places, Walker
 
-__all__ = ["Applied", "Apply", "Failed"]
+__all__ = ["Applied", "Apply", "Failed", "settle"]
 
 _MOST_NAMED = 1000
 
@@ -171,6 +171,44 @@ class Apply:
     def _fail(key: Image, reason: str, found: Applied) -> None:
         found.failed += 1
         found.named.append(Failed(key, reason))
+
+
+def settle(declaration: SparseDeclaration, client: Any, key: Image, *, dry_run: bool = False, seconds: float) -> str:
+    """Bring one item to its entry, as the item is now.
+
+    Args:
+        declaration: The sparse index.
+        client: A boto3 DynamoDB client.
+        key: The item's key.
+        dry_run: Only find out whether its entry can be told.
+        seconds: How long to try.
+
+    Returns:
+        What is worth to be known.
+
+    Raises:
+        BadRecordError: Its entry cannot be told; it has none now.
+        BadValueError: DynamoDB will not take it.
+        DeliveryError: It could not be written.
+    """
+    item = client.get_item(TableName=declaration.source.name, Key=key, ConsistentRead=True).get("Item")
+    place = None if item is None else compile_entry(declaration)(item)
+    if item is None or place is None:
+        return "its item is gone"
+    note = "" if place.entry is not None else "its item has no entry now"
+    if not dry_run and not is_there(declaration, item, place.entry):
+        update = EntryUpdate(declaration, key, place.entry, place.seen, 0)
+        terms = Terms(deadline=time.monotonic() + seconds, accept_misfits=True)
+        (outcome,) = SparseDelivery(client, connections=1).deliver([update], terms)
+        if outcome.failed_from is not None:
+            raise DeliveryError(f"{declaration.name}: expected to write, came {outcome.error}")
+        if outcome.rejected:
+            raise BadValueError(outcome.rejected[0].reason)
+        if outcome.duplicates:
+            note = "its item has changed meanwhile, of which it has another record"
+    if place.reason:
+        raise BadRecordError(place.reason)
+    return note
 
 
 class _PacedDelivery(SparseDelivery):

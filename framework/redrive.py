@@ -18,10 +18,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from framework.app import App
-from framework.codec import Image
+from framework.apply import settle
+from framework.codec import Image, from_event
 from framework.consumer import Consumer
 from framework.control import DELIVERY, Control
-from framework.declaration import Declaration
 from framework.decode import Record, created, table_of
 from framework.deliver import NotDoneError, Rejection, Terms
 from framework.deliver_ledger import LedgerDelivery
@@ -32,7 +32,7 @@ from framework.ledger import Guard, Posting
 from framework.live import LiveShard
 from framework.plan import Update
 from framework.quarantine import PARTITION, Entry, entry_of, key_of, remembers, settlement
-from framework.sparse import Handler
+from framework.sparse import Handler, SparseDeclaration
 
 __all__ = ["Quarantine", "Redriven"]
 
@@ -134,6 +134,8 @@ class Quarantine:
     def redrive(self, item: Image, *, dry_run: bool = False, uncertain: bool = False) -> Redriven:
         """Count what an entry is about, as its handler is now; what still fails stays, with the new reason.
 
+        Of a sparse index, bring the entry's item to its place as the item is now.
+
         Args:
             item: The entry's item.
             dry_run: Only find out whether it can be counted; nothing is written.
@@ -145,6 +147,8 @@ class Quarantine:
             if entry.uncertain and not uncertain:
                 return Redriven(place, False, f"uncertain: {entry.reason}")
             declaration = self._declaration(entry)
+            if isinstance(declaration, SparseDeclaration):
+                return self._settle_entry(place, entry, declaration, dry_run=dry_run)
             half = compile_half(declaration)(entry.record, entry.image)
         except (StreamfoldError, ClientError, BotoCoreError) as error:
             return self._stays(item, str(error), dry_run=dry_run)
@@ -175,6 +179,18 @@ class Quarantine:
         if outcome.refused_take_backs:
             return Redriven(place, True, "the aggregate to take it back from is not there")
         return Redriven(place, True, "" if half else "counts for nothing")
+
+    def _settle_entry(self, place: str, entry: Entry, declaration: SparseDeclaration, *, dry_run: bool) -> Redriven:
+        """Bring the item that an entry is about to its place in a sparse index, as the item is now.
+
+        What it was when it was set aside does not matter any more. The write can be repeated: so the entry is settled
+        after it, and not with it.
+        """
+        key = from_event(entry.record["dynamodb"]["Keys"])
+        note = settle(declaration, self._client, key, dry_run=dry_run, seconds=_SECONDS)
+        if not dry_run and not self.discard(place):
+            return Redriven(place, True, "was settled by somebody else")
+        return Redriven(place, True, note)
 
     def redrive_batch(self, failure: Failure, streams: Any) -> Redriven:
         """Bring a batch that Lambda gave up on to its consumer again.
@@ -229,8 +245,8 @@ class Quarantine:
             for other in self.open(handler=entry.handler)
         )
 
-    def _declaration(self, entry: Entry) -> Declaration:
-        declaration = self.app.aggregation(entry.handler)._declaration
+    def _declaration(self, entry: Entry) -> Handler:
+        declaration = self.app.handler(entry.handler)._declaration
         table = table_of(entry.stream_arn)
         if declaration.source.name != table:
             raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import reduce
@@ -32,10 +33,12 @@ from framework.control import Control
 from framework.deliver import Terms
 from framework.deliver_sparse import SparseDelivery
 from framework.entry import Place, compile_entry
+from framework.failures import failure_of
 from framework.filters import compile_filters
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.manifest import manifest
+from framework.redrive import Quarantine, Redriven
 from framework.sparse_fold import EntryUpdate, entry_request
 from framework.testing import event, inserted, modified, removed
 from tests.unit.test_quarantine import CONTROL, entries, no_object
@@ -469,3 +472,80 @@ def test_the_manifest_has_the_index_with_its_types_and_one_grant() -> None:
     assert found["consumers"]["Orders"]["grants"] == {"Orders": ["UpdateItem"]}
     own = declare(source=numbered, index=Index("Own", pk="id", sk="On"))
     assert manifest(App("a", [own]))["tables"]["Numbered"]["indexes"]["Own"]["pk"] == {"name": "id", "type": "N"}
+
+
+# -- redrive --
+
+
+def redriven(engine: Any, an_app: App = app, **options: Any) -> list[Redriven]:
+    there = Quarantine(an_app, engine, "control", load=lambda name: b"", store=no_object)
+    return [there.redrive(item, **options) for item in [*there.open()]]
+
+
+def set_aside(engine: MemoryDynamoDB) -> None:
+    put(engine, order(0, placed=5), order(1))
+    consumer(engine)(event(inserted(orders, order(0, placed=5)), inserted(orders, order(1))))
+    assert len(entries(engine)) == 1
+
+
+def test_a_record_that_was_set_aside_is_redriven_by_its_item_as_it_is_now() -> None:
+    engine = tables()
+    set_aside(engine)
+    (still,) = redriven(engine)
+    assert (still.done, still.reason[:34]) == (False, "attribute 'placed': expected text ")
+    put(engine, order(0, placed="2024-03-03"))
+    assert [one.done for one in redriven(engine, dry_run=True)] == [True]
+    assert "order-0" not in indexed(engine)
+    assert [(one.done, one.reason) for one in redriven(engine)] == [(True, "")]
+    assert indexed(engine) == {"order-0": "2024-03-03", "order-1": "2024-01-01"}
+    assert redriven(engine) == []
+    (left,) = entries(engine).values()
+    assert "done" in left
+
+
+def test_a_mended_handler_finds_the_entry() -> None:
+    engine = tables()
+    set_aside(engine)
+    mended = App("shop", [urgent(lambda item: None), declare(when=attr("placed").begins_with("2"))])
+    assert [(one.done, one.reason) for one in redriven(engine, mended)] == [(True, "its item has no entry now")]
+
+
+def test_an_item_that_is_gone_is_not_brought_back_and_its_entry_is_settled() -> None:
+    engine = tables()
+    set_aside(engine)
+    engine.delete_item(TableName="Orders", Key=encode_item({"customer": "ann", "order": "order-0"}))
+    assert [(one.done, one.reason) for one in redriven(engine)] == [(True, "its item is gone")]
+    assert [item["order"]["S"] for item in engine.scan(TableName="Orders")["Items"]] == ["order-1"]
+
+
+def test_an_entry_that_cannot_be_written_stays_open() -> None:
+    engine = tables()
+    set_aside(engine)
+    put(engine, order(0))
+    broken = Refusing(engine, refused("AccessDeniedException"), "order-0")
+    (one,) = redriven(broken)
+    assert not one.done
+    assert "open-orders: expected to write, came" in one.reason
+    assert [one.done for one in redriven(engine)] == [True]
+
+
+def test_a_batch_that_lambda_gave_up_on_is_brought_again_and_does_no_harm() -> None:
+    engine = tables(both)
+    items = [order(n, shop="north") for n in range(3)]
+    put(engine, order(0, "shipped", shop="north"), *items[1:])
+    records = event(*(inserted(orders, item) for item in items), at=1_700_000_000)
+    lost = {
+        "DDBStreamBatchInfo": {
+            "batchSize": 3,
+            "streamArn": records["Records"][0]["eventSourceARN"],
+            "shardId": records["shardId"],
+            "startSequenceNumber": records["Records"][0]["dynamodb"]["SequenceNumber"],
+            "endSequenceNumber": records["Records"][-1]["dynamodb"]["SequenceNumber"],
+        },
+        "payload": json.dumps(records),
+    }
+    there = Quarantine(both, engine, "control", load=lambda name: b"", store=no_object, now=lambda: 1_700_000_100)
+    for _ in range(2):
+        assert there.redrive_batch(failure_of("x", json.dumps(lost)), None).done
+        assert indexed(engine).keys() == {"order-1", "order-2"}
+        assert [item["Orders"] for item in engine.scan(TableName="Totals")["Items"]] == [{"N": "3"}]

@@ -15,7 +15,7 @@ from framework.local.memory import MemoryDynamoDB
 from tests.unit.test_sparse import Refusing, declare, indexed, order, put, refused, tables
 
 app = App("shop", [declare()])
-APP = ["sparse", "apply", "--app", "tests.cli.test_sparse:app", "--handler", "open-orders"]
+APP = ["sparse", "apply", "--app", "tests.cli.test_sparse_apply:app", "--handler", "open-orders"]
 
 
 @pytest.fixture
