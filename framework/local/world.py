@@ -16,10 +16,10 @@ from framework.local.recount import Seen
 from framework.local.streams import Stream
 from framework.tables import Table
 
-__all__ = ["CONTROL", "World", "table_requests"]
+__all__ = ["CONTROL", "CONTROL_REQUEST", "World", "table_requests"]
 
 CONTROL = "streamfold-control"
-_CONTROL = {
+CONTROL_REQUEST: dict[str, Any] = {
     "TableName": CONTROL,
     "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
     "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
@@ -59,7 +59,7 @@ class World:
         shards: int,
     ) -> None:
         self.client = MemoryDynamoDB(clock=lambda: clock.now, metered=False, on_change=self._record)
-        for request in (*requests, _CONTROL):
+        for request in (*requests, CONTROL_REQUEST):
             self.client.create_table(**request)
         self._tables = {table.name: table for table in tables}
         self._clock = clock

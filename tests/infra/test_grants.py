@@ -11,7 +11,7 @@ from tests.infra.stacks import ORDERS_STREAM, SHOP, Deployed, deploy
 
 # IAM knows no resource for these (service authorization reference).
 WITHOUT_RESOURCE = {"dynamodb:ListStreams", "xray:PutTelemetryRecords", "xray:PutTraceSegments"}
-CONTEXTS: dict[str, dict[str, Any]] = {"music": {}, "shop": SHOP}
+CONTEXTS: dict[str, dict[str, Any]] = {"music": {}, "shop": SHOP, "sparse": {}}
 DYNAMODB_STREAM = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"]
 
 
@@ -35,8 +35,10 @@ def statements(deployed: Deployed, read: str) -> list[tuple[list[str], Any]]:
         # One aggregate on three items: a take-back looks for its siblings.
         ("shop", "shop-orders", {"Totals": ["dynamodb:GetItem", "dynamodb:UpdateItem"]}),
         ("shop", "Visits", {"Visits": ["dynamodb:UpdateItem"], "Totals": ["dynamodb:UpdateItem"]}),
+        ("sparse", "Visits", {"Visits": ["dynamodb:UpdateItem"]}),
+        ("sparse", "CustomerOrders", {"CustomerOrders": ["dynamodb:UpdateItem"]}),
     ],
-    ids=["music", "partitions", "two targets"],
+    ids=["music", "partitions", "two targets", "both kinds", "a sparse index alone"],
 )
 def test_a_function_may_do_what_its_handlers_need_and_nothing_else(
     app: str, read: str, writes: dict[str, list[str]]

@@ -16,6 +16,8 @@ from framework.deliver_sparse import SparseDelivery
 from framework.local.settings import Settings
 from framework.sparse_fold import EntryUpdate, FoldedItems, entry_request
 from framework.testing import Faults, Simulation, assert_exactly_once, delete, put, update
+from handlers.award_winners import AwardWinners
+from handlers.open_orders import OpenOrders as OpenOrdersExample
 from tests.simulation.sparse import SPARSE, OpenOrders, history_of, orders
 
 CHUNK = 500
@@ -284,3 +286,26 @@ def test_two_sparse_indexes_of_one_table_settle_each_for_itself() -> None:
     history = [put(orders, order(n, on=f"2024-01-0{n + 1}")) for n in range(4)]
     history += [update(orders, {"customer": "ann", "order": "order-1", "status": "shipped"})]
     assert_exactly_once(App("two", [OpenOrders, ByDay]), history)
+
+
+def test_the_examples_hold_what_is_open_and_who_won() -> None:
+    app = App("examples", [OpenOrdersExample, AwardWinners])
+
+    def order(number: int, status: str) -> dict[str, Any]:
+        return {"CustomerId": "ann", "OrderId": str(number), "Status": status, "OrderDate": f"2024-01-0{number}"}
+
+    def score(wins: int, losses: int) -> dict[str, Any]:
+        return {"UserId": "bob", "GameTitle": "chess", "TopScore": 9, "Wins": wins, "Losses": losses}
+
+    orders, scores = OpenOrdersExample.source, AwardWinners.source
+    history = [put(orders, order(n, "open")) for n in range(1, 5)] + [put(orders, order(2, "shipped"))]
+    history += [put(scores, score(wins, losses)) for wins, losses in ((9, 0), (10, 1), (10, 4), (12, 4))]
+    assert_exactly_once(app, history)
+    simulation = Simulation(app, seed=0)
+    assert simulation.run(history).entries == 4
+    found = [
+        simulation.client.scan(TableName=table, IndexName=index)["Items"]
+        for table, index in (("CustomerOrders", "OpenOrdersIndex"), ("GameScores", "AwardIndex"))
+    ]
+    assert [item["OrderOpenDate"]["S"] for item in found[0]] == ["2024-01-01", "2024-01-03", "2024-01-04"]
+    assert [(item["Award"], item["TopScore"]) for item in found[1]] == [({"S": "Champ"}, {"N": "9"})]
