@@ -246,10 +246,13 @@ def _seconds_left(context: Any) -> float:
 
 def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
     """Fail the batch where DynamoDB rejects all of it for what no record is to blame for, such as a wrong table."""
-    # Without the key that it is about: Lambda logs what is raised.
-    reason = next(outcome.error for outcome in outcomes if outcome.misfit).partition(": {")[0]
-    if not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
-        raise DeliveryError(f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {reason}")
+    for counts in (True, False):  # that the one kind's writes are taken says nothing about the other's
+        ours = [outcome for outcome in outcomes if outcome.declaration.counts is counts]
+        # Without the key that it is about: Lambda logs what is raised.
+        reasons = [outcome.error.partition(": {")[0] for outcome in ours if outcome.misfit]
+        if reasons and not any(outcome.absorbed or outcome.duplicates for outcome in ours):
+            expected = "expected DynamoDB to take some of the writes"
+            raise DeliveryError(f"batch: {expected}, came a rejection of all: {reasons[0]}")
 
 
 def route(batch: Batch, folds: list[Fold]) -> Fold:

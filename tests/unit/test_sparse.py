@@ -391,6 +391,20 @@ def test_one_kinds_failure_neither_loses_nor_repeats_the_others_work(delivery: s
     assert len(indexed(engine)) == 3
 
 
+def test_where_dynamodb_rejects_all_of_one_kind_the_batch_fails_and_the_other_kind_is_done_once() -> None:
+    engine = tables(both)
+    put(engine, order(0, shop="north"))
+    run = event(inserted(orders, order(0, shop="north")))
+    error = refused("ValidationException", "Type mismatch for Index Key OrderOpenDate Expected: N Actual: S")
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="Type mismatch for Index Key"):
+            consumer(Refusing(engine, error, "order-0"), both)(run)
+    assert entries(engine) == {}
+    assert consumer(engine, both)(run)["batchItemFailures"] == []
+    assert [item["Orders"] for item in engine.scan(TableName="Totals")["Items"]] == [{"N": "1"}]
+    assert len(indexed(engine)) == 1
+
+
 def test_a_bad_record_of_one_kind_is_none_of_the_other() -> None:
     engine = tables(both)
     items = [order(0), order(1, placed=5, shop="north")]
