@@ -19,7 +19,7 @@ from botocore.parsers import ResponseParserError
 
 from framework.app import App
 from framework.apply import settle
-from framework.codec import Image, from_event
+from framework.codec import Image
 from framework.consumer import Consumer
 from framework.control import DELIVERY, Control
 from framework.decode import Record, created, table_of
@@ -33,6 +33,7 @@ from framework.live import LiveShard
 from framework.plan import Update
 from framework.quarantine import PARTITION, Entry, entry_of, key_of, remembers, settlement
 from framework.sparse import Handler, SparseDeclaration
+from framework.sparse_fold import item_key
 
 __all__ = ["Quarantine", "Redriven"]
 
@@ -186,7 +187,7 @@ class Quarantine:
         What it was when it was set aside does not matter any more. The write can be repeated: so the entry is settled
         after it, and not with it.
         """
-        key = from_event(entry.record["dynamodb"]["Keys"])
+        key = item_key(declaration, entry.record)
         note = settle(declaration, self._client, key, dry_run=dry_run, seconds=_SECONDS)
         if not dry_run and not self.discard(place):
             return Redriven(place, True, "was settled by somebody else")

@@ -30,12 +30,12 @@ from typing import Any
 from framework.codec import AttributeValue, from_event
 from framework.decode import Record, explain, key_text
 from framework.entry import compile_entry, is_there
-from framework.errors import BadRecordError, BadValueError
+from framework.errors import BadRecordError, BadValueError, ConfigurationError, shortened
 from framework.lanes import MARK
 from framework.part import BadRecord, Fold, Part
 from framework.sparse import SparseDeclaration
 
-__all__ = ["EntryUpdate", "FoldedItems", "compile_items", "entry_request"]
+__all__ = ["EntryUpdate", "FoldedItems", "compile_items", "entry_request", "item_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +143,32 @@ def compile_items(declaration: SparseDeclaration) -> Callable[[], tuple[FoldedIt
                 return _Item(number, False, None, None)
             update = None
             if not is_there(declaration, image, place.entry):
-                update = EntryUpdate(declaration, from_event(change["Keys"]), place.entry, place.seen, number)
+                update = EntryUpdate(declaration, item_key(declaration, record), place.entry, place.seen, number)
             concerned = update is not None or place.entry is not None or place.reason != ""
             return _Item(number, concerned, update, bad(place.reason) if place.reason else None)
 
         return folded, fold
 
     return start
+
+
+def item_key(declaration: SparseDeclaration, record: Record) -> dict[str, AttributeValue]:
+    """The key of the item that a record is about, as a boto3 client takes it.
+
+    Raises:
+        EventError: The record is none.
+        ConfigurationError: The table has other keys than are declared.
+    """
+    try:
+        keys = record["dynamodb"]["Keys"]
+        found = from_event(keys)
+    except (KeyError, TypeError, BadValueError):
+        explain([record])
+    if found.keys() != set(declaration.source.keys):
+        raise ConfigurationError(
+            f"{declaration.name}: expected a table with the keys {declaration.source.keys}, came {shortened([*found])}"
+        )
+    return found
 
 
 def entry_request(update: EntryUpdate) -> dict[str, Any]:

@@ -415,6 +415,14 @@ def test_a_bad_record_of_one_kind_is_none_of_the_other() -> None:
     assert [item["Orders"] for item in engine.scan(TableName="Totals")["Items"]] == [{"N": "1"}]
 
 
+def test_a_table_with_other_keys_than_declared_fails_the_batch() -> None:
+    other = Table("Orders", pk="id")
+    with pytest.raises(
+        ConfigurationError, match=r"open-orders: expected a table with the keys \('customer', 'order'\)"
+    ):
+        consumer(tables())(event(inserted(other, {**order(), "id": "x"})))
+
+
 def test_a_failed_condition_is_settled_and_no_failure() -> None:
     engine = tables()
     place = compile_entry(declare()._declaration)(encode_item(order()))
