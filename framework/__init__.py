@@ -21,9 +21,9 @@ from framework.errors import (
     StreamfoldError,
 )
 from framework.measures import Average, Count, Max, Min, Sum
-from framework.reading import Aggregate
+from framework.reading import Aggregate, Page, Ranking, Series
 from framework.sparse_index import SparseIndex
-from framework.tables import Index, Table
+from framework.tables import Index, Table, at_least
 from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
 
 __all__ = [
@@ -45,7 +45,10 @@ __all__ = [
     "Max",
     "Min",
     "Monthly",
+    "Page",
+    "Ranking",
     "ReadError",
+    "Series",
     "SourceError",
     "SparseIndex",
     "StreamfoldError",
@@ -53,5 +56,6 @@ __all__ = [
     "Table",
     "Weekly",
     "Yearly",
+    "at_least",
     "attr",
 ]

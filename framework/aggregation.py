@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any, ClassVar
 
@@ -13,9 +13,9 @@ from framework.codec import is_text
 from framework.conditions import Condition
 from framework.declaration import Changes, Declaration, GroupBy, Late, OnExpiry
 from framework.lanes import LANE_PREFIX
-from framework.measures import Max, Measure, Min
-from framework.reading import Aggregate
-from framework.tables import Index, Table
+from framework.measures import Count, Max, Measure, Min, Sum
+from framework.reading import Aggregate, Page, Ranking, Series
+from framework.tables import AtLeast, Index, Table
 from framework.windows import Window
 
 __all__ = ["Aggregation"]
@@ -37,7 +37,7 @@ class Aggregation:
             values) and returns the group's value, a tuple of several, or None to leave the item out.
         window: `Hourly`, `Daily`, `Weekly`, `Monthly`, `Yearly` over an attribute with the event's time, or
             `AllTime()`.
-        index: A sparse index that holds the aggregates, for `top` and `all`.
+        index: A sparse index that holds the aggregates, or with `when` some of them, in order.
         partitions: Over how many items to spread one aggregate that many shards feed (1 to 100). Reads add
             them up. Changing it, like changing the group or the window, calls for a new name.
         on_expiry: `"keep"` what an item added when its time to live removes it, or `"retract"` it.
@@ -89,24 +89,61 @@ class Aggregation:
         return reading.get(cls._declaration, group, window, client)
 
     @classmethod
-    def top(cls, window: str | date, n: int = 10, *, client: Any = None) -> list[Aggregate]:
+    def top(
+        cls, window: str | date, n: int = 10, *, start: int = 1, token: str | None = None, client: Any = None
+    ) -> Page:
         """The `n` aggregates of a window with the greatest indexed measure, greatest first.
 
-        Reads the index, so it may lag behind the last write by moments.
+        Equal ones come by the group's key, whatever the index's shards. Reads the index, so it may lag behind the last
+        write by moments, and with `when` it holds only what reaches the threshold.
+
+        Args:
+            window: The window's label, or a date or datetime in it.
+            n: How many.
+            start: The rank of the first; what stands before it is read, too.
+            token: The `token` of an earlier page, to go on after it.
+            client: A boto3 DynamoDB client; the default one if not given.
 
         Raises:
-            ReadError: The aggregation has no index, or the label is wrong.
+            ReadError: The aggregation has no index, or the label, a number or the token is wrong.
         """
-        return reading.top(cls._declaration, window, n, client)
+        return reading.page(cls._declaration, window, n, client, start=start, token=token)
 
     @classmethod
-    def all(cls, window: str | date, *, client: Any = None) -> Iterator[Aggregate]:
-        """Every aggregate of a window, greatest indexed measure first, a page at a time as it is read.
+    def bottom(
+        cls, window: str | date, n: int = 10, *, start: int = 1, token: str | None = None, client: Any = None
+    ) -> Page:
+        """The `n` aggregates of a window with the least indexed measure, least first; otherwise as `top`."""
+        return reading.page(cls._declaration, window, n, client, start=start, token=token, least_first=True)
+
+    @classmethod
+    def all(cls, window: str | date, *, token: str | None = None, client: Any = None) -> Ranking:
+        """Every aggregate of a window in the order of `top`, a page at a time as it is read.
+
+        Returns:
+            An iterator; its `read_units` are what it has cost so far, its `token` is where another one goes on.
 
         Raises:
-            ReadError: The aggregation has no index, or the label is wrong.
+            ReadError: The aggregation has no index, or the label or the token is wrong.
         """
-        return reading.all_of(cls._declaration, window, client)
+        return reading.Ranking(cls._declaration, window, client, token=token)
+
+    @classmethod
+    def series(cls, group: object, first: str | date, last: str | date, *, client: Any = None) -> Series:
+        """The aggregates of one group in every window from one to another, and what they come to together.
+
+        Reads consistently, and needs no index.
+
+        Args:
+            group: As `get` takes it.
+            first: The first window's label, or a date or datetime in it.
+            last: The last one's.
+            client: A boto3 DynamoDB client; the default one if not given.
+
+        Raises:
+            ReadError: As by `get`, or the last window comes before the first.
+        """
+        return reading.series(cls._declaration, group, first, last, client)
 
 
 class _Checker(Checker):
@@ -211,6 +248,18 @@ class _Checker(Checker):
             raise self.wrong("index", f"a sort key that a measure keeps ({names})", index)
         if index.pk_type not in (None, "S") or index.sk_type not in (None, "N"):
             raise self.wrong("index", "a partition key that is text and a sort key that is a number", index)
+        if index.when is not None:
+            self.check_threshold(declaration, index.when)
+
+    def check_threshold(self, declaration: Declaration, when: AtLeast) -> None:
+        summed = [name for name, measure in declaration.measures.items() if isinstance(measure, Count | Sum)]
+        if when.measure not in summed:
+            names = ", ".join(map(repr, summed)) or "none here"
+            raise self.wrong("index", f"when: at_least of a Count or a Sum ({names})", when)
+        if declaration.partitions > 1:
+            raise self.wrong(
+                "index", "no when beside partitions, since none of an aggregate's items knows its total", when
+            )
 
     def take(self, taken: dict[str, str], attribute: str, purpose: str, field: str) -> None:
         if attribute in taken:

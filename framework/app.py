@@ -12,7 +12,7 @@ from framework.aggregation import Aggregation
 from framework.checker import NAME, NAME_RULE
 from framework.errors import ConfigurationError, DeclarationError, StreamfoldError, shortened
 from framework.paths import parse
-from framework.sparse import Handler
+from framework.sparse import Handler, SparseDeclaration
 from framework.sparse_index import SparseIndex
 from framework.tables import Table
 
@@ -130,38 +130,65 @@ class App:
         """No two handlers may have one name, and no two aggregations write the same items or mix in an index."""
         names: dict[object, type[Any]] = {}
         items: dict[object, type[Aggregation]] = {}
-        entries: dict[object, type[Aggregation]] = {}
-        indexes: dict[object, tuple[str, str]] = {}
         for each in self.handlers:
             self._claim(names, each.name, each, "a name of its own")
-        for cls in self.aggregations:
+        for place, cls in enumerate(self.aggregations):
             d = cls._declaration
             self._claim(items, (d.target.name, d.sk_prefix, d.window.form), cls, "a sk_prefix of its own")
             for other in self.aggregations:
                 self._check_prefixes(cls, other)
-            if d.index:
-                self._claim(entries, (d.target.name, d.index.name, d.window.form), cls, "an index of its own")
-                keys = (d.index.pk, d.index.sk)
-                known = indexes.setdefault((d.target.name, d.index.name), keys)
-                if known != keys:
+                self._check_attributes(cls, other)
+            for other in self.aggregations[:place]:
+                self._check_entries(cls, other)
+
+    def _check_entries(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
+        """Where two share an index, no entry's key of one may be a key of the other.
+
+        A key is prefix, label and perhaps a shard. Were one text a key of both, both prefixes would be its beginning,
+        so the shorter would be the beginning of the longer: it is enough that none begins the other. Under one prefix
+        it is enough that the windows have labels of two forms, for these never equal, and `"#"`, which stands before
+        a shard, is in none.
+        """
+        d, o = cls._declaration, other._declaration
+        if d.index is None or o.index is None or (d.target.name, d.index.name) != (o.target.name, o.index.name):
+            return
+        where = f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}"
+        known, keys = (o.index.pk, o.index.sk), (d.index.pk, d.index.sk)
+        if known != keys:
+            raise DeclarationError(f"{where}: expected the keys {known} that it has elsewhere, came {keys}")
+        ours, theirs = d.index.prefix, o.index.prefix
+        apart = d.window.form != o.window.form if ours == theirs else not _one_begins_the_other(ours, theirs)
+        if not apart:
+            raise DeclarationError(
+                f"{where}: expected a prefix such that neither begins the other ({theirs!r} of {other.__qualname__}), "
+                f"came {ours!r}"
+            )
+
+    def _check_attributes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
+        """What one keeps as a number may not be the text by which another's items are in an index of that table."""
+        d, o = cls._declaration, other._declaration
+        if o.index is not None and d.target.name == o.target.name:
+            for slot in d.slots:
+                if slot.attribute == o.index.pk:
                     raise DeclarationError(
-                        f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}: expected the keys {known} "
-                        f"that it has elsewhere, came {keys}"
+                        f"App {self.name!r}: {cls.__qualname__}: expected a measure with another name than the "
+                        f"partition key of index {o.index.name!r}, came {slot.attribute!r}"
                     )
 
     def _check_sparse(self) -> None:
         """Nothing is written for two reasons, no entry hangs on another's, and a key has one type."""
-        indexes: dict[object, type[Any]] = {}
         writers: dict[object, type[Any]] = {}
         types: dict[tuple[str, str], str] = {}
         for cls in self.aggregations:
             if (index := cls._declaration.index) is not None:
                 target = cls._declaration.target.name
-                indexes[target, index.name] = cls
                 types |= {(target, index.pk): "S", (target, index.sk): "N"}
-        for each in self.sparse_indexes:
+        for place, each in enumerate(self.sparse_indexes):
             d = each._declaration
-            self._claim(indexes, (d.source.name, d.index.name), each, "an index of its own")
+            for aggregation in self.aggregations:
+                self._check_shared(each, aggregation)
+            for earlier in self.sparse_indexes[:place]:
+                self._check_shared(each, earlier)
             for name, (kind, _) in d.managed.items():
                 self._claim(writers, (d.source.name, name), each, "attributes of its own as its index's keys")
                 if types.setdefault((d.source.name, name), kind) != kind:
@@ -172,12 +199,32 @@ class App:
         for each in self.sparse_indexes:
             d = each._declaration
             for path in d.paths:
-                other = writers.get((d.source.name, parse(path)[0]))
-                if other is not None:
+                writer = writers.get((d.source.name, parse(path)[0]))
+                if writer is not None:
                     raise DeclarationError(
                         f"App {self.name!r}: {each.__qualname__}: expected attributes that no sparse index writes, "
-                        f"came {path!r} of {other.__qualname__}"
+                        f"came {path!r} of {writer.__qualname__}"
                     )
+
+    def _check_shared(self, cls: type[SparseIndex], other: type[Aggregation] | type[SparseIndex]) -> None:
+        """A sparse index may share its index with aggregations, whose items are others, by a prefix.
+
+        Not with another sparse index: each would take out of it what the other puts in.
+        """
+        d, o = cls._declaration, other._declaration
+        if o.index is None or (d.source.name, d.index.name) != (o.target.name, o.index.name):
+            return
+        where = f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}"
+        if isinstance(o, SparseDeclaration):
+            raise DeclarationError(f"{where}: expected an index of its own, came that of {other.__qualname__}")
+        known, keys = {o.index.pk: "S", o.index.sk: "N"}, d.key_types
+        if [*known.items()] != [*keys.items()]:
+            raise DeclarationError(f"{where}: expected the keys {known} that it has elsewhere, came {keys}")
+        if _one_begins_the_other(d.index.prefix, o.index.prefix):
+            raise DeclarationError(
+                f"{where}: expected a prefix such that neither begins the other ({o.index.prefix!r} of "
+                f"{other.__qualname__}), came {d.index.prefix!r}"
+            )
 
     def _check_prefixes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
         """Where prefix, group and label make up one key, prefix and group run together."""
@@ -196,6 +243,10 @@ class App:
                 f"App {self.name!r}: {cls.__qualname__}: expected {expected}, came {claim!r} as in {other}"
             )
         taken[claim] = cls
+
+
+def _one_begins_the_other(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
 
 
 def load_app(path: str) -> App:

@@ -23,6 +23,7 @@ from botocore.parsers import ResponseParserError
 from framework.client import CONNECTIONS
 from framework.codec import Image
 from framework.errors import BadValueError
+from framework.known import Known
 from framework.lanes import hour_of, owner
 from framework.plan import Update, drop_absorbed, drop_take_backs, forget, request
 from framework.sparse import Handler
@@ -167,6 +168,7 @@ class Writer(Generic[AJob]):
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
+        self._known = Known()
 
     def deliver(self, jobs: Sequence[AJob], terms: Terms) -> list[Outcome]:
         """Settle what is to be written, in parallel.
@@ -283,7 +285,7 @@ class Delivery(Writer[Update]):
     def _apply(self, update: Update, outcome: Outcome, terms: Terms) -> None:
         """Write an update, or find that it is written; split it where DynamoDB rejects it."""
         left: Update | None = update
-        known: Image | None = None
+        known = self._known.get(update)
         while left is not None:
             outcome.failed_from = left.first
             hour = hour_of(self._now())
@@ -300,6 +302,7 @@ class Delivery(Writer[Update]):
                     return self._isolate(left, outcome, terms, reason, misfit=is_misfit(reason))
             else:
                 outcome.absorbed += len(left.contributions)
+                self._known.keep(left, item)
                 self._forget(left, item, hour, outcome)
                 left = None
         outcome.failed_from = None

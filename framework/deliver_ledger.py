@@ -28,7 +28,7 @@ class LedgerDelivery(Writer[Posting]):
 
     def _apply(self, job: Posting, outcome: Outcome, terms: Terms) -> None:
         left: Posting | None = self._without_forgotten(job, outcome, terms) if terms.forgotten else job
-        known: dict[tuple[str, str], Image] = {}
+        known = {(each.group, each.label): item for each in job.updates if (item := self._known.get(each))}
         tries = 0
         while left is not None:
             outcome.failed_from = left.first
@@ -90,7 +90,10 @@ class LedgerDelivery(Writer[Posting]):
             elif item and update.lane and _stands(item, update) >= update.first:
                 left = left.with_update(place, self._behind(update, item, outcome, terms))
             elif item:
-                known[update.group, update.label] = item  # an extreme stands otherwise than was guessed
+                known[update.group, update.label] = item  # a total or an extreme stands otherwise than was guessed
+                self._known.keep(update, item)
+            elif known.pop((update.group, update.label), None):
+                self._known.keep(update, None)  # it is gone, and what is left is tried again as if never seen
             elif self._exists_elsewhere(update, outcome, terms):
                 left = left.with_update(place, replace(update, exists=True))
             else:

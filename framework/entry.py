@@ -57,7 +57,7 @@ def compile_entry(declaration: SparseDeclaration) -> Callable[[Image], Place | N
         found, reason = None, ""
         try:
             if when is None or when(image):
-                found = entry(image, looked_at)
+                found = _prefixed(declaration, entry(image, looked_at))
         except (BadRecordError, BadValueError) as error:
             reason = str(error)
         names = sorted(name for name in looked_at if name not in never)
@@ -83,6 +83,16 @@ def is_there(declaration: SparseDeclaration, image: Image, entry: Entry | None) 
         elif kind not in came or decode(came) != decode(entry[name]):
             return False
     return True
+
+
+def _prefixed(declaration: SparseDeclaration, entry: Entry | None) -> Entry | None:
+    if entry is None or not declaration.index.prefix:
+        return entry
+    found, pk = declaration.prefixed(entry), declaration.index.pk
+    reason = wrong_key(found[pk], declaration.managed[pk])
+    if reason is not None:
+        raise BadRecordError(f"entry: {pk}: {reason} with the prefix, came {shortened(found[pk]['S'])}")
+    return found
 
 
 def _declared(declaration: SparseDeclaration) -> Callable[[Image, set[str]], Entry | None]:

@@ -5,7 +5,7 @@ Infrastructure and the engine on a developer's machine are both made from it, so
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from framework.app import App
 from framework.declaration import Declaration
@@ -24,11 +24,15 @@ class Key(TypedDict):
 
 
 class IndexManifest(TypedDict):
-    """A global secondary index: its keys, and the attributes that it holds beside the keys."""
+    """A global secondary index: its keys, and the attributes that it holds beside the keys.
+
+    And by aggregation, where there are several, over how many shards its entries are spread.
+    """
 
     pk: Key
     sk: Key
     include: list[str]
+    shards: NotRequired[dict[str, int]]
 
 
 class TableManifest(TypedDict):
@@ -97,10 +101,15 @@ def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
     for declaration in app.written_to(table.name):
         if isinstance(declaration, SparseDeclaration):
             keys = [Key(name=name, type=kind) for name, kind in declaration.key_types.items()]
-            found[declaration.index.name] = {"pk": keys[0], "sk": keys[1], "include": list(declaration.include)}
+            shared = found.setdefault(declaration.index.name, {"pk": keys[0], "sk": keys[1], "include": []})["include"]
+            shared.extend(name for name in declaration.include if name not in shared)
+            shared.sort()
         elif (index := declaration.index) is not None:
             pk, sk = Key(name=index.pk, type="S"), Key(name=index.sk, type="N")
-            kept = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})["include"]
+            one = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})
+            if index.shards > 1:
+                one["shards"] = {**one.get("shards", {}), declaration.name: index.shards}
+            kept = one["include"]
             attributes = (slot.attribute for slot in declaration.slots)
             kept.extend(name for name in attributes if name != index.sk and name not in kept)
             kept.sort()  # an index is the same in whichever order its aggregations are listed

@@ -74,12 +74,17 @@ class SparseDeclaration:
         """
         return managed_keys(self.source, self.index)
 
+    def prefixed(self, entry: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+        """An entry with the index's prefix before its partition key."""
+        pk, prefix = self.index.pk, self.index.prefix
+        return {**entry, pk: {"S": prefix + entry[pk]["S"]}} if prefix else dict(entry)
+
     @property
     def fixed(self) -> dict[str, AttributeValue] | None:
         """The entry, where it is the same for all items that have one."""
         held = self.holds or {}
         fixed = {name: value for name, value in held.items() if not isinstance(value, Attribute)}
-        return fixed if self.entry is None and len(fixed) == len(held) else None
+        return self.prefixed(fixed) if self.entry is None and len(fixed) == len(held) else None
 
     @property
     def paths(self) -> tuple[str, ...]:

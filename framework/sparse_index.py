@@ -94,6 +94,10 @@ class _Checker(Checker):
         managed = managed_keys(source, index)
         if not managed:
             raise self.wrong("index", "a key that is none of the table's, for an item to be in it or not", index)
+        if index.when is not None or index.shards != 1:
+            raise self.wrong("index", "neither when nor shards, which are for aggregates", index)
+        if index.prefix and (index.pk not in managed or managed[index.pk][0] != "S"):
+            raise self.wrong("index", "a prefix only before a partition key that is text and not the table's", index)
         for name in managed:
             if name == source.ttl:
                 raise self.wrong("index", "keys other than the table's time to live", name)
@@ -122,7 +126,11 @@ class _Checker(Checker):
                 raise self.wrong(field, f"what {name!r} holds, since half a key is none", Text("nothing"))
             if name not in managed and field in given:
                 raise self.wrong(field, f"none, since {name!r} is the table's own key", given[field])
-        return None, {declared[field]: self.held(field, given[field], managed[declared[field]]) for field in given}
+        holds = {declared[field]: self.held(field, given[field], managed[declared[field]]) for field in given}
+        key = holds.get(index.pk)
+        if isinstance(key, dict) and index.prefix and wrong_key({"S": index.prefix + key["S"]}, managed[index.pk]):
+            raise self.wrong("key", "a value that fits into the index's key with its prefix", given["key"])
+        return None, holds
 
     def held(self, field: str, came: object, key: Any) -> Attribute | AttributeValue:
         if isinstance(came, Attribute):

@@ -111,6 +111,8 @@ def _entry(declaration: SparseDeclaration, item: Image) -> Image | None:
         found = {name: decode(value) for name, value in raw.items() if value is not None}
     if not isinstance(found, Mapping) or set(found) != set(managed):
         return None
+    if declaration.index.prefix and isinstance(found[declaration.index.pk], str) and found[declaration.index.pk]:
+        found = {**found, declaration.index.pk: declaration.index.prefix + found[declaration.index.pk]}
     for name, (kind, most) in managed.items():
         value = found[name]
         if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):

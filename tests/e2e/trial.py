@@ -109,8 +109,11 @@ class Trial:
         }
 
     def ranking(self, month: str) -> list[tuple[str, Any]]:
-        """A month's artists and their plays, as the index has them."""
-        return [(str(each.group), each["Plays"]) for each in Artists.all(month, client=self.direct)]
+        """A month's artists and their plays, as the index has them, each on a page that goes on after the last."""
+        pages = [Artists.top(month, 1, client=self.direct)]
+        while pages[-1].token is not None:
+            pages.append(Artists.top(month, 1, token=pages[-1].token, client=self.direct))
+        return [(str(each.group), each["Plays"]) for page in pages for each in page]
 
     def entries(self) -> list[dict[str, Any]]:
         """The entries of the quarantine."""

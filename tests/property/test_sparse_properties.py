@@ -26,6 +26,7 @@ INDEXES = [
     Index("Two", pk="Open", sk="On"),
     Index("Mix", pk="Open", sk="On", pk_type="N", sk_type="B"),
     Index("Own", pk="songID", sk="On"),
+    Index("Pre", pk="Open", sk="On", prefix="y"),
 ]
 HELD: dict[str, list[Any]] = {
     "S": [attr("a"), attr("m.a"), "yes"],
@@ -68,19 +69,19 @@ few = st.fixed_dictionaries(
 )
 simple = st.sampled_from([attr("a").equals("a"), attr("a").not_equals("a"), attr("a").exists(), attr("c").not_exists()])
 whole = st.builds(lambda item, entry: item and {**item, **entry}, st.none() | items | few, entries)
-yes = st.fixed_dictionaries({}, optional={"Open": st.just("yes"), "On": st.just("yes")})
+yes = st.fixed_dictionaries({}, optional={"Open": st.sampled_from(["yes", "yyes"]), "On": st.just("yes")})
 narrow = st.builds(lambda item, entry: {**item, **entry}, few, yes)
 histories = st.lists(whole, min_size=2, max_size=6) | st.lists(narrow, min_size=2, max_size=6)
 
 
-fixed = st.builds(declare, st.sampled_from(INDEXES[:2]), simple, st.just((2, 2)), st.none())
+fixed = st.builds(declare, st.sampled_from([*INDEXES[:2], INDEXES[4]]), simple, st.just((2, 2)), st.none())
 
 
 @given(fixed | declared(st.none() | simple | conditions | textual), limits, histories)
 def test_what_is_to_be_written_or_is_bad_passes(declaration: SparseDeclaration, limit: int, history: list[Any]) -> None:
     start = compile_items(declaration)
     filters = compile_filters([declaration], limit=limit)
-    for change in records([item and {"songID": "a", "SK": "b", **item} for item in history]):
+    for change in records([None if item is None else {"songID": "a", "SK": "b", **item} for item in history]):
         folded, fold = start()
         fold(change)
         event(f"concerned: {bool(folded.updates or folded.bad)}")

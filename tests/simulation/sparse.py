@@ -45,7 +45,7 @@ class Calm(SparseIndex):
 
     name = "calm"
     source = orders
-    index = Index("Calm", pk="Calm", sk="order")
+    index = Index("Calm", pk="Calm", sk="order", prefix="very ")
     when = ~attr("rush").exists()
     key = "yes"
 
@@ -135,7 +135,7 @@ def item_of(random: Random, tables: list[Table], keys: int) -> tuple[Table, dict
     if random.random() < 0.05:
         item["Priority"] = 9
     if random.random() < 0.05:
-        item["Calm"] = random.choice(("yes", "no"))
+        item["Calm"] = random.choice(("yes", "very yes"))
     if random.random() < 0.05:
         del item["status"]
     number = random.randrange(keys)

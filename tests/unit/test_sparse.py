@@ -25,7 +25,9 @@ from framework import (
     Index,
     SparseIndex,
     Table,
+    at_least,
     attr,
+    testing,
 )
 from framework.codec import encode_item
 from framework.consumer import Consumer
@@ -91,6 +93,11 @@ def order(number: int = 0, status: str = "open", **more: Any) -> dict[str, Any]:
         ({"when": attr("OrderOpenDate.x").exists()}, "Open.when: expected an attribute that is none of the entry's, came 'OrderOpenDate.x'"),
         ({"when": True}, r"Open.when: expected a condition made with attr\(...\), came True"),
         ({"when": reduce(and_, [attr(f"a{n}").exists() for n in range(100)])}, "Open.when: expected at most 100 attributes, came 101"),
+        ({"index": Index("Half", pk="customer", sk="Due", shards=2)}, "Open.index: expected neither when nor shards, which are for aggregates"),
+        ({"index": Index("Half", pk="customer", sk="Due", when=at_least("Orders", 1))}, "Open.index: expected neither when nor shards"),
+        ({"index": Index("Half", pk="customer", sk="Due", prefix="x")}, "Open.index: expected a prefix only before a partition key that is text and not the table's"),
+        ({"index": Index("Half", pk="A", sk="Due", pk_type="N", prefix="x"), "key": 1}, "Open.index: expected a prefix only before"),
+        ({"index": Index("Half", pk="A", sk="Due", prefix="x"), "key": "y" * 2048}, "Open.key: expected a value that fits into the index's key with its prefix"),
         ({"entry": 5}, "Open.entry: expected a static method that takes an item, came 5"),
         ({"entry": lambda: None}, r"Open.entry: expected a static method that takes an item, came def <lambda>\(\)"),
         ({"entry": staticmethod(lambda item: None)}, "Open.sort: expected none beside entry, came attr"),
@@ -121,15 +128,28 @@ class Daily(Aggregation):
     index = Index("OpenOrders", pk="Day", sk="Orders")
 
 
+def charted(prefix: str) -> type[Aggregation]:
+    index = Index("OpenOrders", pk="Day", sk="Orders", prefix=prefix)
+    return type("Charted", (Daily,), {"name": "charted", "index": index})
+
+
+def shared(prefix: str, **fields: Any) -> type[SparseIndex]:
+    index = Index("OpenOrders", pk="Day", sk="Orders", sk_type="N", prefix=prefix)
+    return declare(**{"index": index, "key": attr("placed"), "sort": 7, **fields})
+
+
 @pytest.mark.parametrize(
     ("handlers", "message"),
     [
         (lambda: [declare(), declare()], "expected a name of its own, came 'open-orders' as in Open"),
-        (lambda: [declare(), declare(name="two")], r"expected an index of its own, came \('Orders', 'OpenOrders'\) as in Open"),
-        (lambda: [declare(), Daily], r"expected an index of its own, came \('Orders', 'OpenOrders'\) as in Daily"),
+        (lambda: [declare(), declare(name="two")], "index 'OpenOrders': expected an index of its own, came that of Open"),
+        (lambda: [declare(), Daily], "index 'OpenOrders': expected the keys {'Day': 'S', 'Orders': 'N'} that it has elsewhere, came {'customer': 'S'"),
         (lambda: [declare(), declare(name="two", index=Index("Two", pk="order", sk="OrderOpenDate"))], r"expected attributes of its own as its index's keys, came \('Orders', 'OrderOpenDate'\) as in Open"),
         (lambda: [declare(), declare(name="two", index=Index("Two", pk="order", sk="B"), sort=attr("OrderOpenDate"))], "expected attributes that no sparse index writes, came 'OrderOpenDate' of Open"),
         (lambda: [Daily, declare(index=Index("Two", pk="customer", sk="Day", sk_type="B"), sort=attr("day"))], "'Day': expected the type 'S' that it has in another index, came 'B'"),
+        (lambda: [Daily, shared("")], "expected a prefix such that neither begins the other \\('' of Daily\\), came ''"),
+        (lambda: [Daily, shared("a")], "expected a prefix such that neither begins the other \\('' of Daily\\), came 'a'"),
+        (lambda: [charted("ab"), shared("a")], "neither begins the other \\('ab' of Charted\\), came 'a'"),
         (lambda: [SparseIndex], "expected subclasses of Aggregation or SparseIndex"),
     ],
 )  # fmt: skip
@@ -165,6 +185,8 @@ ENTRY = {"Priority": 1, "Due": "2024-02-01"}
         (declare(), order(placed=5), None, {"placed", "status"}, "attribute 'placed': expected text for 'OrderOpenDate', came {'N': '5'}"),
         (declare(), order(placed=""), None, {"placed", "status"}, "attribute 'placed': expected 1 to 1,024 bytes"),
         (declare(), order(placed="x" * 1025), None, {"placed", "status"}, "attribute 'placed': expected 1 to 1,024 bytes"),
+        (declare(index=Index("ByA", pk="A", sk="order", prefix="p#"), key=attr("placed"), sort=...), order(), {"A": "p#2024-01-01"}, {"placed", "status"}, ""),
+        (declare(index=Index("ByA", pk="A", sk="order", prefix="p#"), key=attr("placed"), sort=...), order(placed="x" * 2047), None, {"placed", "status"}, "entry: A: expected 1 to 2,048 bytes with the prefix, came 'p#xx"),
         (declare(sort=attr("a.b[0]")), order(a={"b": ["x"]}), {"OrderOpenDate": "x"}, {"a", "status"}, ""),
         (declare(sort=attr("a.b")), order(), None, {"a", "status"}, "attribute 'a.b' is missing"),
         (declare(sort="yes", when=...), order(), {"OrderOpenDate": "yes"}, set(), ""),
@@ -571,3 +593,21 @@ def test_a_batch_that_lambda_gave_up_on_is_brought_again_and_does_no_harm() -> N
         assert there.redrive_batch(failure_of("x", json.dumps(lost)), None).done
         assert indexed(engine).keys() == {"order-1", "order-2"}
         assert [item["Orders"] for item in engine.scan(TableName="Totals")["Items"]] == [{"N": "3"}]
+
+
+def test_a_sparse_index_and_an_aggregation_share_an_index_by_a_prefix() -> None:
+    both_in_one = App("shared", [charted("day#"), shared("open#", include=("total",))])
+    (index,) = manifest(both_in_one)["tables"]["Orders"]["indexes"].values()
+    assert index == {
+        "pk": {"name": "Day", "type": "S"},
+        "sk": {"name": "Orders", "type": "N"},
+        "include": ["total"],
+    }
+    history = [testing.put(orders, order(n)) for n in range(3)] + [testing.put(orders, order(1, "shipped"))]
+    testing.assert_exactly_once(both_in_one, history, seeds=range(30))
+    simulation = testing.Simulation(both_in_one, seed=0)
+    assert simulation.run(history).entries == 2
+    found = simulation.client.scan(TableName="Orders", IndexName="OpenOrders")["Items"]
+    assert sorted(item["Day"]["S"] for item in found) == ["day#all", "open#2024-01-01", "open#2024-01-01"]
+    (total,) = both_in_one.aggregations[0].top("all", client=simulation.client)
+    assert total["Orders"] == 3
