@@ -31,7 +31,7 @@ class _Console(Console):
 
 
 @contextmanager
-def progress(title: str, unit: str = "records") -> Iterator[Callable[[int, float | None], None]]:
+def progress(title: str, *, unit: str = "records") -> Iterator[Callable[[int, float | None], None]]:
     """A progress bar on standard error, with the time that is left; nothing where that is no terminal."""
     if not sys.stderr.isatty():
         yield lambda records, share: None

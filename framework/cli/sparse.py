@@ -60,7 +60,7 @@ def _apply(options: Any) -> int:
         places=places,
     )
     try:
-        with show.progress("applying", "items") as advance:
+        with show.progress("applying", unit="items") as advance:
             done = apply.run(lambda items, of: advance(items, min(1.0, items / of) if of else None))
     except BaseException:
         if places is not None and places.exists():

@@ -80,7 +80,7 @@ fixed = st.builds(declare, st.sampled_from(INDEXES[:2]), simple, st.just((2, 2))
 def test_what_is_to_be_written_or_is_bad_passes(declaration: SparseDeclaration, limit: int, history: list[Any]) -> None:
     start = compile_items(declaration)
     filters = compile_filters([declaration], limit=limit)
-    for change in records([item and {"songID": "a", "SK": "b", **item} for item in history]):
+    for change in records([None if item is None else {"songID": "a", "SK": "b", **item} for item in history]):
         folded, fold = start()
         fold(change)
         event(f"concerned: {bool(folded.updates or folded.bad)}")
