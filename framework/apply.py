@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from framework.codec import Image
 from framework.deliver import Outcome, Terms
 from framework.deliver_sparse import SparseDelivery
-from framework.entry import compile_entry, is_there
+from framework.entry import as_seen, compile_entry, compile_there
 from framework.errors import BadRecordError, BadValueError, DeliveryError
 from framework.sparse import SparseDeclaration
 from framework.sparse_fold import EntryUpdate
@@ -102,7 +102,7 @@ class Apply:
     ) -> None:
         self._declaration = declaration
         self._dry_run = dry_run
-        self._place_of = compile_entry(declaration)
+        self._place_of, self._is_there = compile_entry(declaration), compile_there(declaration)
         dry = " in a dry run" if dry_run else ""
         where = Places(f"apply {declaration.name} to {declaration.source.name}{dry}", segments, places)
         self._walker = Walker(client, declaration.source.name, where, rate=rcu, **options)
@@ -150,9 +150,9 @@ class Apply:
         moved_on = False
         try:
             place = self._place_of(item)
-            right = place is None or is_there(declaration, item, place.entry)
+            right = place is None or self._is_there(item, place.entry)
             if place is not None and not right and not self._dry_run:
-                moved_on = self._write(EntryUpdate(declaration, key, place.entry, place.seen, 0))
+                moved_on = self._write(EntryUpdate(declaration, key, place.entry, as_seen(item, place), 0))
         except (BadRecordError, BadValueError) as error:
             self._fail(key, str(error), found)
             return
@@ -196,8 +196,8 @@ def settle(declaration: SparseDeclaration, client: Any, key: Image, *, dry_run: 
     if item is None or place is None:
         return "its item is gone"
     note = "" if place.entry is not None else "its item has no entry now"
-    if not dry_run and not is_there(declaration, item, place.entry):
-        update = EntryUpdate(declaration, key, place.entry, place.seen, 0)
+    if not dry_run and not compile_there(declaration)(item, place.entry):
+        update = EntryUpdate(declaration, key, place.entry, as_seen(item, place), 0)
         terms = Terms(deadline=time.monotonic() + seconds, accept_misfits=True)
         (outcome,) = SparseDelivery(client, connections=1).deliver([update], terms)
         if outcome.failed_from is not None:

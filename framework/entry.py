@@ -17,7 +17,7 @@ from framework.lanes import MARK
 from framework.paths import getter, parse
 from framework.sparse import MOST_READ, SparseDeclaration, wrong_key
 
-__all__ = ["Place", "compile_entry", "is_there"]
+__all__ = ["Place", "as_seen", "compile_entry", "compile_there"]
 
 Entry = dict[str, AttributeValue]
 
@@ -28,12 +28,12 @@ class Place:
 
     Attributes:
         entry: Each attribute of its entry, as a boto3 client takes it; None where it should have none.
-        seen: What that hangs on: the item's attributes as they were looked at, None for one that was missing.
+        looked_at: The names of the item's attributes that this hangs on, in order; some may be missing.
         reason: Why its entry cannot be told; then it should have none. Empty where it can.
     """
 
     entry: Entry | None
-    seen: Mapping[str, AttributeValue | None]
+    looked_at: tuple[str, ...]
     reason: str = ""
 
 
@@ -60,29 +60,42 @@ def compile_entry(declaration: SparseDeclaration) -> Callable[[Image], Place | N
                 found = _prefixed(declaration, entry(image, looked_at))
         except (BadRecordError, BadValueError) as error:
             reason = str(error)
-        names = sorted(name for name in looked_at if name not in never)
+        names = tuple(sorted(looked_at - never))
         if len(names) > MOST_READ:
             # Without all of them in a condition, nothing could be written for the item as it was seen.
             raise BadRecordError(f"entry: expected to look at {MOST_READ} attributes at most, came {len(names)}")
-        there = from_event({name: image[name] for name in names if name in image})
-        return Place(found, {name: there.get(name) for name in names}, reason)
+        return Place(found, names, reason)
 
     return place
 
 
-def is_there(declaration: SparseDeclaration, image: Image, entry: Entry | None) -> bool:
-    """Whether an item has exactly its entry: all of its attributes, or none of them.
+def as_seen(image: Image, place: Place) -> dict[str, AttributeValue | None]:
+    """The attributes that an item's place hangs on, as a boto3 client takes them; None for one that is missing."""
+    there = from_event({name: image[name] for name in place.looked_at if name in image})
+    return {name: there.get(name) for name in place.looked_at}
 
-    An attribute of another type than the index's key is none of an entry: the index does not hold it.
+
+def compile_there(declaration: SparseDeclaration) -> Callable[[Image, Entry | None], bool]:
+    """Compile a declaration.
+
+    Returns:
+        A function of an image and an entry, which tells whether the item has exactly this: all of its attributes, or
+        none of them. An attribute of another type than the index's key is none of an entry: the index does not hold it.
     """
-    for name, (kind, _) in declaration.managed.items():
-        came = image.get(name, {})
-        if entry is None:
-            if kind in came:
+    kinds = [(name, kind) for name, (kind, _) in declaration.managed.items()]
+
+    def is_there(image: Image, entry: Entry | None) -> bool:
+        for name, kind in kinds:
+            came = image.get(name)
+            there = came is not None and kind in came
+            if entry is None:
+                if there:
+                    return False
+            elif came is None or not there or (came != entry[name] and decode(came) != decode(entry[name])):
                 return False
-        elif kind not in came or decode(came) != decode(entry[name]):
-            return False
-    return True
+        return True
+
+    return is_there
 
 
 def _prefixed(declaration: SparseDeclaration, entry: Entry | None) -> Entry | None:

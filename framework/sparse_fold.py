@@ -29,7 +29,7 @@ from typing import Any
 
 from framework.codec import AttributeValue, from_event
 from framework.decode import Record, explain, key_text
-from framework.entry import compile_entry, is_there
+from framework.entry import as_seen, compile_entry, compile_there
 from framework.errors import BadRecordError, BadValueError, ConfigurationError, shortened
 from framework.lanes import MARK
 from framework.part import BadRecord, Fold, Part
@@ -107,7 +107,7 @@ def compile_items(declaration: SparseDeclaration) -> Callable[[], tuple[FoldedIt
     Returns:
         A function that starts a batch: it returns the batch's `FoldedItems` and the closure that folds one record.
     """
-    place_of = compile_entry(declaration)
+    place_of, is_there = compile_entry(declaration), compile_there(declaration)
 
     def start() -> tuple[FoldedItems, Fold]:
         folded = FoldedItems(declaration)
@@ -142,8 +142,10 @@ def compile_items(declaration: SparseDeclaration) -> Callable[[], tuple[FoldedIt
             if place is None:
                 return _Item(number, False, None, None)
             update = None
-            if not is_there(declaration, image, place.entry):
-                update = EntryUpdate(declaration, item_key(declaration, record), place.entry, place.seen, number)
+            if not is_there(image, place.entry):
+                update = EntryUpdate(
+                    declaration, item_key(declaration, record), place.entry, as_seen(image, place), number
+                )
             concerned = update is not None or place.entry is not None or place.reason != ""
             return _Item(number, concerned, update, bad(place.reason) if place.reason else None)
 

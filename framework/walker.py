@@ -24,12 +24,13 @@ from botocore.exceptions import ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as NoConnectionError
 from botocore.parsers import ResponseParserError
 
+from framework.client import CONNECTIONS
 from framework.codec import Image, from_event, to_event
 from framework.errors import BadValueError, ConfigurationError, shortened
 
 __all__ = ["MOST_SEGMENTS", "OnProgress", "Pace", "Places", "StoppedError", "Walker"]
 
-MOST_SEGMENTS = 64  # threads of one process, not DynamoDB's million
+MOST_SEGMENTS = CONNECTIONS  # as many as one client has; DynamoDB takes a million
 OnProgress = Callable[[int, int | None], object]
 """Called after each page with the items that are done, those of earlier runs too, and how many there may be."""
 
@@ -177,7 +178,7 @@ class Places:
 
 
 class Walker:
-    """Walks through a table.
+    """Walks through a table, once.
 
     Args:
         client: A boto3 DynamoDB client.

@@ -87,7 +87,7 @@ def test_what_stops_half_way_says_how_to_go_on(
     [
         ([*APP[:4], "--handler", "x"], 1, "app 'shop': expected a sparse index ('open-orders'), came 'x'"),
         (APP[:4], 2, "--handler"),
-        ([*APP, "--segments", "0"], 2, "expected 1 to 64, came 0"),
+        ([*APP, "--segments", "0"], 2, "expected 1 to 16, came 0"),
         ([*APP, "--rcu", "0"], 2, "expected units above 0, came 0"),
         ([*APP, "--wcu", "many"], 2, "invalid"),
         ([*APP, "--resume", "."], 1, "expected where a walk stands"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from framework import BadRecordError, Index, SparseIndex, Table, attr
 from framework.codec import encode_item, to_event
 from framework.conditions import Condition
-from framework.entry import compile_entry, is_there
+from framework.entry import compile_entry, compile_there
 from framework.filters import compile_filters
 from framework.local.filtering import passes
 from framework.local.memory import MemoryDynamoDB
@@ -102,7 +102,7 @@ def test_what_left_the_index_does_not_pass_and_without_a_warning_no_own_write_do
             place = place_of(image)
         except BadRecordError:
             continue
-        if place is None or place.reason or is_there(declaration, image, place.entry):
+        if place is None or place.reason or compile_there(declaration)(image, place.entry):
             continue
         rest = {name: value for name, value in image.items() if name not in declaration.managed}
         (own,) = records_of(image, {**rest, **to_event(place.entry or {})})
@@ -154,7 +154,7 @@ def test_a_write_leaves_its_item_with_its_entry_and_one_for_another_version_leav
             (after,) = engine.scan(TableName="Events")["Items"]
             place = place_of(after)
             if place is not None and declaration.entry is not FUNCTIONS[2]:  # that one asks how many there are
-                assert is_there(declaration, after, place.entry)
+                assert compile_there(declaration)(after, place.entry)
             engine.delete_item(TableName="Events", Key={name: now[name] for name in ("songID", "SK")})
             with pytest.raises(Exception, match="ConditionalCheckFailed"):
                 engine.update_item(**entry_request(update))

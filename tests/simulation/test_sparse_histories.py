@@ -145,13 +145,15 @@ def with_entries_left_in(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_entries_never_changed(patch: pytest.MonkeyPatch) -> None:
-    is_there = entry.is_there
+    compile_there = entry.compile_there
 
-    def careless(declaration: Any, image: Any, wanted: Any) -> bool:
-        there = all(name in image for name in declaration.managed)
-        return is_there(declaration, image, wanted) or (there and wanted is not None)
+    def careless(declaration: Any) -> Any:
+        is_there = compile_there(declaration)
+        return lambda image, wanted: (
+            is_there(image, wanted) or (wanted is not None and all(name in image for name in declaration.managed))
+        )
 
-    patch.setattr(sparse_fold, "is_there", careless)
+    patch.setattr(sparse_fold, "compile_there", careless)
 
 
 def with_the_first_image_of_a_batch(patch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from framework.consumer import Consumer
 from framework.control import Control
 from framework.deliver import Terms
 from framework.deliver_sparse import SparseDelivery
-from framework.entry import Place, compile_entry
+from framework.entry import Place, as_seen, compile_entry
 from framework.failures import failure_of
 from framework.filters import compile_filters
 from framework.local.memory import MemoryDynamoDB
@@ -219,8 +219,8 @@ def test_an_item_has_its_place(
     assert found is not None
     assert found.reason.startswith(reason)
     assert bool(found.reason) == bool(reason)
-    expected = {name: image.get(name) for name in sorted(seen)}
-    assert found == Place(None if entry is None else encode_item(entry), expected, found.reason)
+    assert found == Place(None if entry is None else encode_item(entry), tuple(sorted(seen)), found.reason)
+    assert as_seen(image, found) == {name: image.get(name) for name in sorted(seen)}
 
 
 def test_what_streamfold_wrote_has_no_place_and_too_much_to_look_at_is_bad() -> None:
@@ -450,7 +450,7 @@ def test_a_failed_condition_is_settled_and_no_failure() -> None:
     place = compile_entry(declare()._declaration)(encode_item(order()))
     assert place is not None
     key = encode_item({"customer": "ann", "order": "order-0"})
-    update = EntryUpdate(declare()._declaration, key, place.entry, place.seen, 7)
+    update = EntryUpdate(declare()._declaration, key, place.entry, as_seen(encode_item(order()), place), 7)
     (outcome,) = SparseDelivery(engine, connections=1).deliver([update], Terms(deadline=float("inf")))
     assert (outcome.failed_from, outcome.duplicates, outcome.absorbed) == (None, 1, 0)
 

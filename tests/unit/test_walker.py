@@ -142,7 +142,7 @@ def test_a_file_of_no_walk_or_of_another_one_is_refused(text: str, message: str,
 
 @pytest.mark.parametrize("segments", [0, MOST_SEGMENTS + 1])
 def test_a_number_of_segments_that_is_none_is_refused(segments: int) -> None:
-    with pytest.raises(ConfigurationError, match="segments: expected 1 to 64"):
+    with pytest.raises(ConfigurationError, match="segments: expected 1 to 16"):
         Places("look", segments)
 
 
