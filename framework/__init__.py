@@ -22,6 +22,7 @@ from framework.errors import (
 )
 from framework.measures import Average, Count, Max, Min, Sum
 from framework.reading import Aggregate, Page, Ranking, Series
+from framework.sparse_index import SparseIndex
 from framework.tables import Index, Table, at_least
 from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
 
@@ -49,6 +50,7 @@ __all__ = [
     "ReadError",
     "Series",
     "SourceError",
+    "SparseIndex",
     "StreamfoldError",
     "Sum",
     "Table",

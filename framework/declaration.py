@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from framework.codec import AttributeValue, Image, number, number_text
 from framework.conditions import Condition
@@ -75,6 +75,9 @@ class Declaration:
         retention: How long after its window's end an aggregate is kept; None for ever.
         late: What becomes of a change that comes after that.
     """
+
+    # Whether what a record comes to adds up, so that each has to be settled once.
+    counts: ClassVar[bool] = True
 
     name: str
     source: Table

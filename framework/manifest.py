@@ -10,6 +10,7 @@ from typing import NotRequired, TypedDict
 from framework.app import App
 from framework.declaration import Declaration
 from framework.filters import compile_filters
+from framework.sparse import Handler, SparseDeclaration
 from framework.tables import Table
 
 __all__ = ["ConsumerManifest", "IndexManifest", "Key", "Manifest", "TableManifest", "manifest"]
@@ -92,13 +93,18 @@ def _table(app: App, table: Table) -> TableManifest:
 
 
 def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
-    """A table's indexes. They hold the measures, never the watermarks, which would weigh on every write.
+    """A table's indexes. An aggregation's holds the measures, never the watermarks, which would weigh on every write.
 
     AWS facts: DynamoDB developer guide, "Using global secondary indexes", projections.
     """
     found: dict[str, IndexManifest] = {}
     for declaration in app.written_to(table.name):
-        if (index := declaration.index) is not None:
+        if isinstance(declaration, SparseDeclaration):
+            keys = [Key(name=name, type=kind) for name, kind in declaration.key_types.items()]
+            shared = found.setdefault(declaration.index.name, {"pk": keys[0], "sk": keys[1], "include": []})["include"]
+            shared.extend(name for name in declaration.include if name not in shared)
+            shared.sort()
+        elif (index := declaration.index) is not None:
             pk, sk = Key(name=index.pk, type="S"), Key(name=index.sk, type="N")
             one = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})
             if index.shards > 1:
@@ -110,13 +116,15 @@ def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
     return found
 
 
-def _consumer(declarations: tuple[Declaration, ...]) -> ConsumerManifest:
+def _consumer(declarations: tuple[Handler, ...]) -> ConsumerManifest:
     filters = compile_filters(declarations)
     grants: dict[str, list[str]] = {}
     for declaration in declarations:
         actions = grants.setdefault(declaration.target.name, [])
-        # Looks at what it sets aside, and sees in its transaction that an aggregate is not there (`deliver.py`).
-        needed = ["UpdateItem", "GetItem"] + ["ConditionCheckItem"] * (declaration.changes == "all")
+        needed = ["UpdateItem"]
+        if isinstance(declaration, Declaration):
+            # Looks at what it sets aside, and sees in its transaction that an aggregate is not there (`deliver.py`).
+            needed += ["GetItem"] + ["ConditionCheckItem"] * (declaration.changes == "all")
         actions.extend(action for action in needed if action not in actions)
     return {
         "handlers": [declaration.name for declaration in declarations],

@@ -92,6 +92,10 @@ class Table:
             types[self.sk] = self.sk_type
         return types
 
+    def type_of(self, key: str, declared: KeyType | None) -> KeyType:
+        """The type of an index's key in this table: that of the table's own key where it is one, else text."""
+        return declared or self.key_types.get(key, "S")
+
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
@@ -124,28 +128,33 @@ def at_least(measure: str, limit: int | Decimal) -> AtLeast:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A sparse global secondary index that holds an aggregation's items, and only those.
+    """A sparse global secondary index: it holds an aggregation's items, or those with an entry in a `SparseIndex`.
 
-    An entry's partition key is `prefix + label`, such as `"2018-01"`, and with several shards `prefix + label + "#" +
-    shard`, such as `"2018-01#5"`.
+    The partition key of an aggregate's entry is `prefix + label`, such as `"2018-01"`, and with several shards
+    `prefix + label + "#" + shard`, such as `"2018-01#5"`.
 
     Args:
         name: The index's name.
-        pk: The attribute that holds that key; only aggregates have it.
-        sk: The attribute that orders a window's entries: one of the aggregation's measures.
-        prefix: Text before the label, where several aggregations share the index.
+        pk: Its partition key. Of an aggregation, the attribute that holds `prefix + label`; only aggregates have it.
+        sk: Its sort key. Of an aggregation, the attribute that orders a window's entries: one of the measures.
+        pk_type: The partition key's type: `"S"`, `"N"` or `"B"`; that of the table's key where it is one, else text.
+            An aggregation's is text.
+        sk_type: The sort key's type, likewise. An aggregation's is a number.
+        prefix: Text before every partition key, where several handlers share the index.
         when: Which aggregates the index holds, as `at_least(...)` says it; all if not set.
         shards: Over how many partition keys the entries of one window are spread, 1 to 100. One key takes 1,000 write
             units a second, and then the table's own writes are throttled (AWS facts: writes). May be raised later.
 
     Raises:
-        DeclarationError: A name that DynamoDB would refuse, or a value that a field cannot have.
+        DeclarationError: A name or a type that DynamoDB would refuse, or a value that a field cannot have.
     """
 
     name: str
     _: KW_ONLY
     pk: str
     sk: str
+    pk_type: KeyType | None = None
+    sk_type: KeyType | None = None
     prefix: str = ""
     when: AtLeast | None = None
     shards: int = 1
@@ -156,6 +165,8 @@ class Index:
         _require_key(where, "pk", self.pk)
         _require_key(where, "sk", self.sk)
         _require(self.sk != self.pk, where, "sk", "another attribute than the index's partition key", self.sk)
+        for field, came in (("pk_type", self.pk_type), ("sk_type", self.sk_type)):
+            _require(came in ("S", "N", "B", None), where, field, "'S', 'N', 'B' or None", came)
         # A partition key has at most 2,048 bytes; a label and a shard need some of them.
         _require(is_text(self.prefix, 0, 900), where, "prefix", "text of at most 900 bytes", self.prefix)
         good = self.when is None or isinstance(self.when, AtLeast)

@@ -95,7 +95,8 @@ class Recount:
       prefix, the window's label and the group's shard, or is missing where the item's total is below the threshold,
       the mark is the aggregation's name, its time to live is that of its retention, and beside keys and watermarks
       there is nothing else.
-    - No other item is in the target tables, but the users' own, each as it was put.
+    - No other item is in the tables, but the users' own, each as it was put, with the entries of sparse indexes that it
+      has to have (`entries.py`).
     - An aggregate from which everything was taken back has to be there, with zeros: it keeps the watermarks. One to
       which nothing was ever added must not be there.
     - The items of an aggregate's partitions are added up; which of them there are is not compared.
@@ -127,7 +128,7 @@ class Recount:
             ]
         self._expected = {
             (declaration.name, *share): _Totals(declaration.slots, lanes)
-            for declaration in app.declarations
+            for declaration in (cls._declaration for cls in app.aggregations)
             for share, lanes in _contributions(declaration, changes).items()
         }
 
@@ -167,7 +168,7 @@ class Recount:
 
     def _places(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """Which aggregate an item may be of, by table and key."""
-        declarations = {declaration.name: declaration for declaration in self._app.declarations}
+        declarations = {cls.name: cls._declaration for cls in self._app.aggregations}
         return {
             _place(declarations[name], group, label, partition): (name, group, label)
             for name, group, label in self._expected

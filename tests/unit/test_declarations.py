@@ -123,7 +123,7 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: Table("x", pk="p"), r"Table\('x'\): name: expected 3 to 255 of the characters"),
         (lambda: Table("a b c", pk="p"), "name: expected"),
         (lambda: Table("abc", pk="\ud800"), "pk: expected an attribute name"),
-        (lambda: App("app", None), "App 'app': aggregations: expected a list, came None"),  # type: ignore[arg-type]
+        (lambda: App("app", None), "App 'app': handlers: expected a list, came None"),  # type: ignore[arg-type]
         (lambda: attr("a") & attr("b").exists(), "expected a condition such as"),
         (lambda: ~attr("a"), "expected a condition such as"),
         (lambda: attr("b").exists() | attr("a"), "expected a condition"),
@@ -148,8 +148,8 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: at_least(5, 5), "at_least: measure: expected a measure's name, came 5"),  # type: ignore[arg-type]
         (lambda: Sum(5), "Sum: of: expected an attribute name, came 5"),  # type: ignore[arg-type]
         (lambda: App("", [declare()]), "App: name: expected lower-case letters, digits and hyphens, at most 63, letter first, came ''"),
-        (lambda: App("a", []), "App 'a': aggregations: expected at least one, came none"),
-        (lambda: App("a", [5]), "App 'a': aggregations: expected subclasses of Aggregation, came 5"),  # type: ignore[list-item]
+        (lambda: App("a", []), "App 'a': handlers: expected at least one, came none"),
+        (lambda: App("a", [5]), "App 'a': handlers: expected subclasses of Aggregation or SparseIndex, came 5"),  # type: ignore[list-item]
     ],
 )  # fmt: skip
 def test_a_wrong_value_says_where_expected_and_given(make: Any, message: str) -> None:
@@ -277,7 +277,7 @@ def test_a_base_class_shares_fields_and_measures() -> None:
         Total = Sum("size")
 
     assert [slot.attribute for slot in Two._declaration.slots] == ["Downloads", "Total"]
-    with pytest.raises(DeclarationError, match="App 'a': aggregations: expected subclasses"):
+    with pytest.raises(DeclarationError, match="App 'a': handlers: expected subclasses"):
         App("a", [Base])
 
 
