@@ -26,6 +26,7 @@ from benchmarks.alternatives import HANDLERS
 from benchmarks.entry import entry_cost
 from benchmarks.extremes import extremes
 from benchmarks.fold import fold_speed
+from benchmarks.indexes import reads, writes
 from benchmarks.report import Row, markdown, row_of, targets
 from benchmarks.row import Case
 from benchmarks.start import cold_start
@@ -58,11 +59,14 @@ def main() -> int:
     columns = (TextColumn("{task.description:<45}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console, transient=True, speed_estimate_period=3600) as progress:
-            bar = _Bar(progress, 27 + in_parallel + timed)
+            bar = _Bar(progress, 71 + in_parallel + timed)
             fold = bar.step("decode and fold", 2, fold_speed)
             start = bar.step("cold starts", 15, cold_start)
             entry = bar.step("quarantine and metrics", 8, entry_cost)
+            fresh = bar.step("Min and Max, fresh processes", 2, partial(extremes, fresh=True))
             steps = bar.step("Min and Max", 2, extremes)
+            written = bar.step("charts, written", 12, writes)
+            read = bar.step("charts, read", 30, reads)
             peaks = bar.step("peak memory of every row", in_parallel, partial(_peaks, once))
             growth = _rows(lines, peaks, bar)
             rows = _rows(cases, peaks, bar)
@@ -70,7 +74,8 @@ def main() -> int:
         print(f"benchmarks: {' '.join(error.cmd[2:])}: {error.stderr}", file=sys.stderr)
         return 1
     reached = targets(rows, fold, start, entry)
-    text = markdown(rows, growth, fold, start, entry, steps, reached)
+    pairs = list(zip(fresh, steps, strict=True))
+    text = markdown(rows, growth, fold, start, entry, pairs, written, read, reached)
     (_FOLDER / "results.md").write_text(text)
     (_FOLDER / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
     if sys.stdout.isatty():

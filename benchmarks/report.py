@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.extremes import Step
+from benchmarks.indexes import Read, Written
 
-__all__ = ["Row", "Target", "markdown", "row_of", "targets"]
+__all__ = ["Row", "Target", "extremes_text", "indexes_text", "markdown", "row_of", "targets"]
 
 # handler, records, songs, latency_ms, requests, wcu, seconds, cpu_seconds, peak_mb, records_per_second
 Row = dict[str, Any]
@@ -120,7 +121,9 @@ def markdown(
     fold: dict[str, float],
     start: dict[str, float],
     entry: dict[str, float],
-    steps: Sequence[Step],
+    steps: Sequence[tuple[Step, Step]],
+    written: Sequence[Written],
+    read: Sequence[Read],
     reached: Iterable[Target],
 ) -> str:
     """The whole report."""
@@ -148,17 +151,8 @@ def markdown(
             ("records", "requests", "seconds", "peak MB", "µs a further record"),
             _growth(lines),
         ),
-        "## Min and Max",
-        "A count, a Min and a Max of random values, 100 aggregates, batches of 1,000 records one after the "
-        "other. A batch that improves an extreme takes a refused write and another one.",
-        _table(
-            ("batch", "requests an aggregate", "WCU an aggregate"),
-            (
-                (str(step.batch), f"{step.requests / 100:.2f}", f"{step.wcu / 100:.2f}")
-                for step in steps
-                if step.batch in (1, 2, 3, 5, 10, 20)
-            ),
-        ),
+        *extremes_text(steps),
+        *indexes_text(written, read),
         "## Targets",
         _table(
             ("target", "reached", "measured"),
@@ -166,6 +160,43 @@ def markdown(
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def extremes_text(steps: Sequence[tuple[Step, Step]]) -> list[str]:
+    """What Min and Max cost."""
+    return [
+        "## Min and Max",
+        "A count, a Min and a Max of random values, 100 aggregates, batches of 1,000 records one after the "
+        "other, each in a fresh process and all in one. A batch that improves an extreme takes a refused write and "
+        "another one, unless the process knows the extreme.",
+        _table(
+            ("batch", "requests an aggregate", "WCU an aggregate", "in one process", "WCU there"),
+            (
+                (str(fresh.batch), *(f"{n / 100:.2f}" for n in (fresh.requests, fresh.wcu, one.requests, one.wcu)))
+                for fresh, one in steps
+                if fresh.batch in (1, 2, 3, 5, 10, 20)
+            ),
+        ),
+    ]
+
+
+def indexes_text(written: Sequence[Written], read: Sequence[Read]) -> list[str]:
+    """What indexes with a threshold or shards cost to write, and what the top ten cost to read."""
+    return [
+        "## Charts",
+        "20,000 downloads of up to 10,000 songs, the r-th as often as 1/r, in batches of 1,000 one after the other. An "
+        "aggregate below the threshold costs the index nothing. A fresh process for each batch does not know which are "
+        "above it: of those it takes a refused write and another one.",
+        _table(
+            ("index", "requests a record", "WCU a record", "entries"),
+            ((w.index, f"{w.requests / w.records:.3f}", f"{w.wcu / w.records:.3f}", f"{w.entries:,}") for w in written),
+        ),
+        "The top ten of 100,000 aggregates, through a boto3 client whose requests are answered after 4 ms.",
+        _table(
+            ("read by", "requests", "read units", "seconds"),
+            ((r.way, f"{r.requests:,}", f"{r.read_units:,.1f}", f"{r.seconds:.3f}") for r in read),
+        ),
+    ]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -201,6 +232,6 @@ def _growth(lines: Sequence[Row]) -> Iterable[tuple[str, ...]]:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     # Numbers to the right: every column but one of words.
-    words = {"handler", "target", "measured", "reached"}
+    words = {"handler", "index", "measured", "reached", "read by", "target"}
     rule = ["---" if name in words else "--:" for name in header]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))

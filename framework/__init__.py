@@ -21,8 +21,9 @@ from framework.errors import (
     StreamfoldError,
 )
 from framework.measures import Average, Count, Max, Min, Sum
-from framework.reading import Aggregate
-from framework.tables import Index, Table
+from framework.reading import Aggregate, Page, Ranking, Series
+from framework.sparse_index import SparseIndex
+from framework.tables import Index, Table, at_least
 from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
 
 __all__ = [
@@ -44,12 +45,17 @@ __all__ = [
     "Max",
     "Min",
     "Monthly",
+    "Page",
+    "Ranking",
     "ReadError",
+    "Series",
     "SourceError",
+    "SparseIndex",
     "StreamfoldError",
     "Sum",
     "Table",
     "Weekly",
     "Yearly",
+    "at_least",
     "attr",
 ]

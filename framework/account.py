@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from framework.decode import Batch, Record
-from framework.fold import BadRecord, Folded
+from framework.part import BadRecord, Part
 from framework.writer import Outcome
 
 __all__ = ["account"]
@@ -16,7 +16,7 @@ _MOST_LISTED = 1000
 
 
 def account(
-    batch: Batch, folded: Sequence[Folded], bad: Sequence[BadRecord], outcomes: Sequence[Outcome], mostly_bad: int = 0
+    batch: Batch, folded: Sequence[Part], bad: Sequence[BadRecord], outcomes: Sequence[Outcome], mostly_bad: int = 0
 ) -> dict[str, Any]:
     """What became of a batch.
 
@@ -36,13 +36,13 @@ def account(
         "created": _said(records[-1:], "ApproximateCreationDateTime"),
         "records": len(records),
         "away": 0,
-        "contributions": sum(len(bucket) for share in folded for bucket in share.buckets.values()),
+        "contributions": sum(part.contributions for part in folded),
         "updates": len(outcomes),
         "requests": sum(outcome.requests for outcome in outcomes),
         "conflicts": sum(outcome.conflicts for outcome in outcomes),
         "duplicates": sum(outcome.duplicates for outcome in outcomes),
         "refusedTakeBacks": sum(outcome.refused_take_backs for outcome in outcomes),
-        "lateRecords": sum(share.late for share in folded),
+        "lateRecords": sum(part.late for part in folded),
         "mostlyBad": mostly_bad,
         "failed": len(failed),
         "error": min(failed, key=lambda outcome: outcome.failed_from or 0).error if failed else "",

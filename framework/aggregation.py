@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any, ClassVar
 
 from framework import reading
+from framework.checker import Checker, Text
 from framework.codec import is_text
 from framework.conditions import Condition
 from framework.declaration import Changes, Declaration, GroupBy, Late, OnExpiry
-from framework.errors import DeclarationError, shortened
 from framework.lanes import LANE_PREFIX
-from framework.measures import Max, Measure, Min
-from framework.paths import getter
-from framework.reading import Aggregate
-from framework.tables import Index, Table
+from framework.measures import Count, Max, Measure, Min, Sum
+from framework.reading import Aggregate, Page, Ranking, Series
+from framework.tables import AtLeast, Index, Table
 from framework.windows import Window
 
-__all__ = ["NAME", "NAME_RULE", "Aggregation"]
-
-NAME_RULE = "lower-case letters, digits and hyphens, at most 63, letter first"
-NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
-_POSITIONAL, _EITHER = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+__all__ = ["Aggregation"]
 
 
 class Aggregation:
@@ -43,7 +37,7 @@ class Aggregation:
             values) and returns the group's value, a tuple of several, or None to leave the item out.
         window: `Hourly`, `Daily`, `Weekly`, `Monthly`, `Yearly` over an attribute with the event's time, or
             `AllTime()`.
-        index: A sparse index that holds the aggregates, for `top` and `all`.
+        index: A sparse index that holds the aggregates, or with `when` some of them, in order.
         partitions: Over how many items to spread one aggregate that many shards feed (1 to 100). Reads add
             them up. Changing it, like changing the group or the window, calls for a new name.
         on_expiry: `"keep"` what an item added when its time to live removes it, or `"retract"` it.
@@ -95,34 +89,69 @@ class Aggregation:
         return reading.get(cls._declaration, group, window, client)
 
     @classmethod
-    def top(cls, window: str | date, n: int = 10, *, client: Any = None) -> list[Aggregate]:
+    def top(
+        cls, window: str | date, n: int = 10, *, start: int = 1, token: str | None = None, client: Any = None
+    ) -> Page:
         """The `n` aggregates of a window with the greatest indexed measure, greatest first.
 
-        Reads the index, so it may lag behind the last write by moments.
+        Equal ones come by the group's key, whatever the index's shards. Reads the index, so it may lag behind the last
+        write by moments, and with `when` it holds only what reaches the threshold.
+
+        Args:
+            window: The window's label, or a date or datetime in it.
+            n: How many.
+            start: The rank of the first; what stands before it is read, too.
+            token: The `token` of an earlier page, to go on after it.
+            client: A boto3 DynamoDB client; the default one if not given.
 
         Raises:
-            ReadError: The aggregation has no index, or the label is wrong.
+            ReadError: The aggregation has no index, or the label, a number or the token is wrong.
         """
-        return reading.top(cls._declaration, window, n, client)
+        return reading.page(cls._declaration, window, n, client, start=start, token=token)
 
     @classmethod
-    def all(cls, window: str | date, *, client: Any = None) -> Iterator[Aggregate]:
-        """Every aggregate of a window, greatest indexed measure first, a page at a time as it is read.
+    def bottom(
+        cls, window: str | date, n: int = 10, *, start: int = 1, token: str | None = None, client: Any = None
+    ) -> Page:
+        """The `n` aggregates of a window with the least indexed measure, least first; otherwise as `top`."""
+        return reading.page(cls._declaration, window, n, client, start=start, token=token, least_first=True)
+
+    @classmethod
+    def all(cls, window: str | date, *, token: str | None = None, client: Any = None) -> Ranking:
+        """Every aggregate of a window in the order of `top`, a page at a time as it is read.
+
+        Returns:
+            An iterator; its `read_units` are what it has cost so far, its `token` is where another one goes on.
 
         Raises:
-            ReadError: The aggregation has no index, or the label is wrong.
+            ReadError: The aggregation has no index, or the label or the token is wrong.
         """
-        return reading.all_of(cls._declaration, window, client)
+        return reading.Ranking(cls._declaration, window, client, token=token)
+
+    @classmethod
+    def series(cls, group: object, first: str | date, last: str | date, *, client: Any = None) -> Series:
+        """The aggregates of one group in every window from one to another, and what they come to together.
+
+        Reads consistently, and needs no index.
+
+        Args:
+            group: As `get` takes it.
+            first: The first window's label, or a date or datetime in it.
+            last: The last one's.
+            client: A boto3 DynamoDB client; the default one if not given.
+
+        Raises:
+            ReadError: As by `get`, or the last window comes before the first.
+        """
+        return reading.series(cls._declaration, group, first, last, client)
 
 
-_MEMBERS = (classmethod, staticmethod, property)
-
-
-class _Checker:
+class _Checker(Checker):
     """Checks one subclass, field by field, and resolves it."""
 
-    def __init__(self, cls: type[Aggregation]) -> None:
-        self.cls = cls
+    cls: type[Aggregation]
+    root = Aggregation
+    kind = "an aggregation"
 
     def declaration(self) -> Declaration:
         source = self.field("source", Table, "a Table")
@@ -155,38 +184,11 @@ class _Checker:
         self.check_retention(declaration)
         return declaration
 
-    def wrong(self, field: str, expected: str, came: object) -> DeclarationError:
-        return DeclarationError(f"{self.cls.__qualname__}.{field}: expected {expected}, came {shortened(came)}")
-
-    def field(self, field: str, kind: type, expected: str, *, optional: bool = False) -> Any:
-        value = getattr(self.cls, field, _NOTHING)
-        if isinstance(value, kind) or (optional and value is None):
-            return value
-        raise self.wrong(field, expected, value)
-
-    def choice(self, field: str, choices: tuple[str, ...]) -> Any:
-        value = getattr(self.cls, field)
-        if value not in choices:
-            raise self.wrong(field, " or ".join(map(repr, choices)), value)
-        return value
-
-    def name(self) -> str:
-        name = getattr(self.cls, "name", _NOTHING)
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise self.wrong("name", NAME_RULE, name)
-        return name
-
     def partitions(self) -> int:
         count = self.cls.partitions
         if type(count) is not int or not 1 <= count <= 100:
             raise self.wrong("partitions", "a whole number from 1 to 100", count)
         return count
-
-    def most_bad(self) -> float:
-        share = self.cls.most_bad
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise self.wrong("most_bad", "a number from 0 to 1", share)
-        return float(share)
 
     def sk_prefix(self) -> str:
         prefix = self.cls.sk_prefix
@@ -197,14 +199,8 @@ class _Checker:
 
     def group_by(self) -> GroupBy:
         expected = "an attribute, a tuple of attributes, or a static method that takes an item"
-        found: Any = inspect.getattr_static(self.cls, "group_by", _NOTHING)
-        if isinstance(found, staticmethod):
-            found = found.__func__
+        found = self.function("group_by", expected)
         if inspect.isfunction(found):
-            signature = inspect.signature(found)
-            kinds = [parameter.kind for parameter in signature.parameters.values()]
-            if len(kinds) != 1 or kinds[0] not in (_POSITIONAL, _EITHER):
-                raise self.wrong("group_by", expected, _Text(f"def {found.__name__}{signature}"))
             return found
         paths = (found,) if isinstance(found, str) else found
         if not isinstance(paths, tuple) or not paths:
@@ -213,42 +209,11 @@ class _Checker:
             self.check_path("group_by", path)
         return paths
 
-    def check_path(self, field: str, path: object) -> None:
-        if not isinstance(path, str):
-            raise self.wrong(field, "an attribute name", path)
-        try:
-            getter(path)
-        except DeclarationError as error:
-            raise DeclarationError(f"{self.cls.__qualname__}.{field}: {error}") from None
-
-    def refuse_unknown_fields(self) -> None:
-        """A value that only a field can be for, under a name that no field has, is a slip of the pen."""
-        for name in self.names():
-            value = getattr(self.cls, name, None)
-            if hasattr(Aggregation, name) or name in Aggregation.__annotations__:
-                continue
-            if isinstance(value, type) and issubclass(value, Measure):
-                raise self.wrong(name, f"a measure such as {value.__name__}(...)", _Text(f"the class {value.__name__}"))
-            if isinstance(value, Measure) or callable(value) or isinstance(value, _MEMBERS):
-                continue
-            import difflib
-
-            # Any other value may be a user's own, unless its name is nearly that of a field.
-            close = difflib.get_close_matches(name, Aggregation.__annotations__, 1, 0.8)
-            if close or isinstance(value, Condition | Window | Index | Table):
-                hint = f" (did you mean {close[0]!r}?)" if close else ""
-                raise self.wrong(name, f"a field that an aggregation has{hint}", value)
-
-    def names(self) -> dict[str, None]:
-        """Every public name of the class and what it is derived from."""
-        found = (name for base in reversed(self.cls.__mro__) for name in vars(base))
-        return dict.fromkeys(name for name in found if not name.startswith("_"))
-
     def measures(self) -> dict[str, Measure]:
         values = {name: getattr(self.cls, name, None) for name in self.names()}
         found = {name: value for name, value in values.items() if isinstance(value, Measure)}
         if not found:
-            raise self.wrong("measures", "at least one, such as DownloadCount = Count()", _Text("none"))
+            raise self.wrong("measures", "at least one, such as DownloadCount = Count()", Text("none"))
         for name, measure in found.items():
             if hasattr(Aggregation, name) or name in ("group", "values"):
                 raise self.wrong(
@@ -281,6 +246,20 @@ class _Checker:
         if taken.get(index.sk) != "kept by a measure":
             names = ", ".join(repr(slot.attribute) for slot in declaration.slots)
             raise self.wrong("index", f"a sort key that a measure keeps ({names})", index)
+        if index.pk_type not in (None, "S") or index.sk_type not in (None, "N"):
+            raise self.wrong("index", "a partition key that is text and a sort key that is a number", index)
+        if index.when is not None:
+            self.check_threshold(declaration, index.when)
+
+    def check_threshold(self, declaration: Declaration, when: AtLeast) -> None:
+        summed = [name for name, measure in declaration.measures.items() if isinstance(measure, Count | Sum)]
+        if when.measure not in summed:
+            names = ", ".join(map(repr, summed)) or "none here"
+            raise self.wrong("index", f"when: at_least of a Count or a Sum ({names})", when)
+        if declaration.partitions > 1:
+            raise self.wrong(
+                "index", "no when beside partitions, since none of an aggregate's items knows its total", when
+            )
 
     def take(self, taken: dict[str, str], attribute: str, purpose: str, field: str) -> None:
         if attribute in taken:
@@ -310,16 +289,3 @@ class _Checker:
             raise self.wrong("retention", "None for a window that never ends", retention)
         if declaration.target.ttl is None:
             raise self.wrong("retention", "a target with a ttl to keep it in", declaration.target)
-
-
-class _Text:
-    """Stands in a message as it is, without quotes."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-_NOTHING = _Text("nothing")

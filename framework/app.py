@@ -1,4 +1,4 @@
-"""`App`: the aggregations that are deployed together, checked against each other."""
+"""`App`: the handlers that are deployed together, checked against each other."""
 
 from __future__ import annotations
 
@@ -6,55 +6,70 @@ import importlib
 import json
 import os
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
-from framework.aggregation import NAME, NAME_RULE, Aggregation
-from framework.declaration import Declaration
+from framework.aggregation import Aggregation
+from framework.checker import NAME, NAME_RULE
 from framework.errors import ConfigurationError, DeclarationError, StreamfoldError, shortened
+from framework.paths import parse
+from framework.sparse import Handler, SparseDeclaration
+from framework.sparse_index import SparseIndex
 from framework.tables import Table
 
 __all__ = ["App", "load_app"]
 
+AHandler = TypeVar("AHandler", Aggregation, SparseIndex, Aggregation | SparseIndex)
+
 
 class App:
-    """Aggregations that are deployed together.
+    """Handlers that are deployed together.
 
     Args:
         name: The app's name: lower-case words with hyphens.
-        aggregations: The `Aggregation` subclasses.
+        handlers: The subclasses of `Aggregation` and `SparseIndex`.
+
+    Attributes:
+        handlers: All of them, in the order of the list.
+        aggregations: The aggregations among them.
+        sparse_indexes: The sparse indexes among them.
 
     Raises:
-        DeclarationError: Two aggregations with one name, two that would write the same items or share an index, or
+        DeclarationError: Two handlers with one name, two that would write the same items, attributes or index, or
             two `Table` values that declare one table differently.
     """
 
-    def __init__(self, name: str, aggregations: Iterable[type[Aggregation]]) -> None:
+    def __init__(self, name: str, handlers: Iterable[type[Aggregation] | type[SparseIndex]]) -> None:
         self.name = name
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise DeclarationError(f"App: name: expected {NAME_RULE}, came {shortened(name)}")
-        if not isinstance(aggregations, Iterable):
-            raise DeclarationError(f"App {name!r}: aggregations: expected a list, came {shortened(aggregations)}")
-        self.aggregations = tuple(aggregations)
-        if not self.aggregations:
-            raise DeclarationError(f"App {name!r}: aggregations: expected at least one, came none")
-        for cls in self.aggregations:
-            if not (isinstance(cls, type) and issubclass(cls, Aggregation) and hasattr(cls, "_declaration")):
+        if not isinstance(handlers, Iterable):
+            raise DeclarationError(f"App {name!r}: handlers: expected a list, came {shortened(handlers)}")
+        self.handlers = tuple(handlers)
+        if not self.handlers:
+            raise DeclarationError(f"App {name!r}: handlers: expected at least one, came none")
+        for cls in self.handlers:
+            kinds = (Aggregation, SparseIndex)
+            if not (isinstance(cls, type) and issubclass(cls, kinds) and hasattr(cls, "_declaration")):
                 raise DeclarationError(
-                    f"App {name!r}: aggregations: expected subclasses of Aggregation, came {shortened(cls)}"
+                    f"App {name!r}: handlers: expected subclasses of Aggregation or SparseIndex, came {shortened(cls)}"
                 )
+        self.aggregations = tuple(cls for cls in self.handlers if issubclass(cls, Aggregation))
+        self.sparse_indexes = tuple(cls for cls in self.handlers if issubclass(cls, SparseIndex))
         self._check_tables()
         self._check_apart()
+        self._check_sparse()
 
     @property
-    def declarations(self) -> tuple[Declaration, ...]:
-        """What each aggregation declares, in the order of the list."""
-        return tuple(cls._declaration for cls in self.aggregations)
+    def declarations(self) -> tuple[Handler, ...]:
+        """What each handler declares, in the order of the list."""
+        return tuple(cls._declaration for cls in self.handlers)
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """Every table that is read or written, each once."""
         return tuple({t.name: t for d in self.declarations for t in (d.source, d.target)}.values())
 
-    def sourced_from(self, table: str) -> tuple[Declaration, ...]:
+    def sourced_from(self, table: str) -> tuple[Handler, ...]:
         """The declarations that read the stream of a table.
 
         Raises:
@@ -66,8 +81,8 @@ class App:
             raise ConfigurationError(f"app {self.name!r}: expected a source table ({names}), came {table!r}")
         return found
 
-    def written_to(self, table: str) -> tuple[Declaration, ...]:
-        """The declarations whose aggregates a table holds."""
+    def written_to(self, table: str) -> tuple[Handler, ...]:
+        """The declarations of what writes to a table."""
         return tuple(d for d in self.declarations if d.target.name == table)
 
     def aggregation(self, name: str) -> type[Aggregation]:
@@ -76,11 +91,30 @@ class App:
         Raises:
             ConfigurationError: There is none.
         """
-        for cls in self.aggregations:
+        return self._named(name, self.aggregations, "an aggregation")
+
+    def sparse_index(self, name: str) -> type[SparseIndex]:
+        """The sparse index of a name.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        return self._named(name, self.sparse_indexes, "a sparse index")
+
+    def handler(self, name: str) -> type[Aggregation] | type[SparseIndex]:
+        """The handler of a name, of either kind.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        return self._named(name, self.handlers, "a handler")
+
+    def _named(self, name: str, among: Iterable[type[AHandler]], expected: str) -> type[AHandler]:
+        for cls in among:
             if cls.name == name:
                 return cls
-        names = ", ".join(repr(cls.name) for cls in self.aggregations)
-        raise ConfigurationError(f"app {self.name!r}: expected an aggregation ({names}), came {name!r}")
+        names = ", ".join(repr(cls.name) for cls in among) or "it has none"
+        raise ConfigurationError(f"app {self.name!r}: expected {expected} ({names}), came {name!r}")
 
     def _check_tables(self) -> None:
         seen: dict[str, Table] = {}
@@ -93,26 +127,104 @@ class App:
                     )
 
     def _check_apart(self) -> None:
-        """No two aggregations may have one name, write the same items, or mix their entries in an index."""
-        names: dict[object, type[Aggregation]] = {}
+        """No two handlers may have one name, and no two aggregations write the same items or mix in an index."""
+        names: dict[object, type[Any]] = {}
         items: dict[object, type[Aggregation]] = {}
-        entries: dict[object, type[Aggregation]] = {}
-        indexes: dict[object, tuple[str, str]] = {}
-        for cls in self.aggregations:
+        for each in self.handlers:
+            self._claim(names, each.name, each, "a name of its own")
+        for place, cls in enumerate(self.aggregations):
             d = cls._declaration
-            self._claim(names, d.name, cls, "a name of its own")
             self._claim(items, (d.target.name, d.sk_prefix, d.window.form), cls, "a sk_prefix of its own")
             for other in self.aggregations:
                 self._check_prefixes(cls, other)
-            if d.index:
-                self._claim(entries, (d.target.name, d.index.name, d.window.form), cls, "an index of its own")
-                keys = (d.index.pk, d.index.sk)
-                known = indexes.setdefault((d.target.name, d.index.name), keys)
-                if known != keys:
+                self._check_attributes(cls, other)
+            for other in self.aggregations[:place]:
+                self._check_entries(cls, other)
+
+    def _check_entries(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
+        """Where two share an index, no entry's key of one may be a key of the other.
+
+        A key is prefix, label and perhaps a shard. Were one text a key of both, both prefixes would be its beginning,
+        so the shorter would be the beginning of the longer: it is enough that none begins the other. Under one prefix
+        it is enough that the windows have labels of two forms, for these never equal, and `"#"`, which stands before
+        a shard, is in none.
+        """
+        d, o = cls._declaration, other._declaration
+        if d.index is None or o.index is None or (d.target.name, d.index.name) != (o.target.name, o.index.name):
+            return
+        where = f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}"
+        known, keys = (o.index.pk, o.index.sk), (d.index.pk, d.index.sk)
+        if known != keys:
+            raise DeclarationError(f"{where}: expected the keys {known} that it has elsewhere, came {keys}")
+        ours, theirs = d.index.prefix, o.index.prefix
+        apart = d.window.form != o.window.form if ours == theirs else not _one_begins_the_other(ours, theirs)
+        if not apart:
+            raise DeclarationError(
+                f"{where}: expected a prefix such that neither begins the other ({theirs!r} of {other.__qualname__}), "
+                f"came {ours!r}"
+            )
+
+    def _check_attributes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
+        """What one keeps as a number may not be the text by which another's items are in an index of that table."""
+        d, o = cls._declaration, other._declaration
+        if o.index is not None and d.target.name == o.target.name:
+            for slot in d.slots:
+                if slot.attribute == o.index.pk:
                     raise DeclarationError(
-                        f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}: expected the keys {known} "
-                        f"that it has elsewhere, came {keys}"
+                        f"App {self.name!r}: {cls.__qualname__}: expected a measure with another name than the "
+                        f"partition key of index {o.index.name!r}, came {slot.attribute!r}"
                     )
+
+    def _check_sparse(self) -> None:
+        """Nothing is written for two reasons, no entry hangs on another's, and a key has one type."""
+        writers: dict[object, type[Any]] = {}
+        types: dict[tuple[str, str], str] = {}
+        for cls in self.aggregations:
+            if (index := cls._declaration.index) is not None:
+                target = cls._declaration.target.name
+                types |= {(target, index.pk): "S", (target, index.sk): "N"}
+        for place, each in enumerate(self.sparse_indexes):
+            d = each._declaration
+            for aggregation in self.aggregations:
+                self._check_shared(each, aggregation)
+            for earlier in self.sparse_indexes[:place]:
+                self._check_shared(each, earlier)
+            for name, (kind, _) in d.managed.items():
+                self._claim(writers, (d.source.name, name), each, "attributes of its own as its index's keys")
+                if types.setdefault((d.source.name, name), kind) != kind:
+                    raise DeclarationError(
+                        f"App {self.name!r}: {each.__qualname__}: {name!r}: expected the type "
+                        f"{types[d.source.name, name]!r} that it has in another index, came {kind!r}"
+                    )
+        for each in self.sparse_indexes:
+            d = each._declaration
+            for path in d.paths:
+                writer = writers.get((d.source.name, parse(path)[0]))
+                if writer is not None:
+                    raise DeclarationError(
+                        f"App {self.name!r}: {each.__qualname__}: expected attributes that no sparse index writes, "
+                        f"came {path!r} of {writer.__qualname__}"
+                    )
+
+    def _check_shared(self, cls: type[SparseIndex], other: type[Aggregation] | type[SparseIndex]) -> None:
+        """A sparse index may share its index with aggregations, whose items are others, by a prefix.
+
+        Not with another sparse index: each would take out of it what the other puts in.
+        """
+        d, o = cls._declaration, other._declaration
+        if o.index is None or (d.source.name, d.index.name) != (o.target.name, o.index.name):
+            return
+        where = f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}"
+        if isinstance(o, SparseDeclaration):
+            raise DeclarationError(f"{where}: expected an index of its own, came that of {other.__qualname__}")
+        known, keys = {o.index.pk: "S", o.index.sk: "N"}, d.key_types
+        if [*known.items()] != [*keys.items()]:
+            raise DeclarationError(f"{where}: expected the keys {known} that it has elsewhere, came {keys}")
+        if _one_begins_the_other(d.index.prefix, o.index.prefix):
+            raise DeclarationError(
+                f"{where}: expected a prefix such that neither begins the other ({o.index.prefix!r} of "
+                f"{other.__qualname__}), came {d.index.prefix!r}"
+            )
 
     def _check_prefixes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
         """Where prefix, group and label make up one key, prefix and group run together."""
@@ -124,9 +236,7 @@ class App:
                 f"{other.__qualname__} ({o.sk_prefix!r}), since {d.target.name!r} has no sort key, came {d.sk_prefix!r}"
             )
 
-    def _claim(
-        self, taken: dict[object, type[Aggregation]], claim: object, cls: type[Aggregation], expected: str
-    ) -> None:
+    def _claim(self, taken: dict[object, type[Any]], claim: object, cls: type[Any], expected: str) -> None:
         if claim in taken:
             other = taken[claim].__qualname__
             raise DeclarationError(
@@ -135,11 +245,15 @@ class App:
         taken[claim] = cls
 
 
+def _one_begins_the_other(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
 def load_app(path: str) -> App:
     """The app that a text such as `"handlers.app:app"` names: a module, a colon and a variable in it.
 
     Where the environment has `STREAMFOLD_NAMES`, a JSON object from declared table names to those in the account, the
-    app's aggregations read and write these.
+    app's handlers read and write these.
 
     Raises:
         ConfigurationError: There is no such module or variable, or it is no `App`; or the names are no JSON object.
@@ -161,6 +275,8 @@ def load_app(path: str) -> App:
     names = _names(os.environ.get("STREAMFOLD_NAMES") or "{}")
     for cls in app.aggregations:
         cls._declaration = cls._declared.named(names)
+    for index in app.sparse_indexes:
+        index._declaration = index._declared.named(names)
     return app
 
 

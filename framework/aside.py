@@ -11,8 +11,10 @@ from framework.control import Control, Owned
 from framework.declaration import Declaration
 from framework.decode import Batch, by_number, explain, is_sequence_number, key_text
 from framework.errors import BadRecordError, BadValueError
-from framework.fold import IMAGES, BadRecord, Fold, Folded, compile_half, fold_around
+from framework.fold import IMAGES, Folded, compile_half, fold_around
+from framework.part import BadRecord, Fold, Part
 from framework.quarantine import Entry, lane_prefix
+from framework.sparse import Handler
 from framework.turns import Turn, counted
 from framework.writer import Rejection, Terms
 
@@ -23,7 +25,7 @@ class Aside:
     """What a consumer sets aside.
 
     Args:
-        declarations: The consumer's aggregations.
+        declarations: What the consumer's handlers declare.
         control: Keeps it; None if nobody does.
         now: The time in epoch seconds.
         lanes: Whether lanes remember what has counted.
@@ -34,7 +36,7 @@ class Aside:
 
     def __init__(
         self,
-        declarations: Iterable[Declaration],
+        declarations: Iterable[Handler],
         control: Control | None,
         now: Callable[[], float],
         *,
@@ -42,7 +44,8 @@ class Aside:
     ) -> None:
         self._declarations = {declaration.name: declaration for declaration in declarations}
         # Compiled where something is set aside, which is seldom.
-        self._half = cache(lambda name: compile_half(self._declarations[name]))
+        counting = {d.name: d for d in self._declarations.values() if isinstance(d, Declaration)}
+        self._half = cache(lambda name: compile_half(counting[name]))
         self._control = control
         self._now = now
         self.lanes = lanes
@@ -64,19 +67,22 @@ class Aside:
             explain(batch.records)
         return self._control.begin(batch, int(first)) if self.lanes else (None, {})
 
-    def around(self, started: Sequence[tuple[Folded, Fold]], owned: Owned) -> list[Fold]:
-        """The folds of a batch, which leave out what is in quarantine."""
+    def around(self, started: Sequence[tuple[Part, Fold]], owned: Owned) -> list[Fold]:
+        """The folds of a batch, which leave out what is in quarantine.
+
+        But for those of sparse indexes: what is written twice is no harm there.
+        """
         return [
             fold_around(folded, fold, self._half(folded.declaration.name), found)
-            if (found := owned.get(folded.declaration.name))
+            if isinstance(folded, Folded) and (found := owned.get(folded.declaration.name))
             else fold
             for folded, fold in started
         ]
 
-    def split(self, folded: Iterable[Folded]) -> tuple[list[Folded], list[Folded]]:
+    def split(self, folded: Iterable[Part]) -> tuple[list[Part], list[Part]]:
         """The shares that are not to be set aside, since most of each is bad, and the rest."""
-        refused: list[Folded] = []
-        sound: list[Folded] = []
+        refused: list[Part] = []
+        sound: list[Part] = []
         for share in folded:
             (refused if self._control is not None and share.mostly_bad else sound).append(share)
         return refused, sound
@@ -87,7 +93,7 @@ class Aside:
             return None
         return Kept(self, self._control, batch, turn, owned, deadline)
 
-    def rejected(self, batch: Batch, declaration: Declaration, rejected: Sequence[Rejection]) -> list[BadRecord]:
+    def rejected(self, batch: Batch, declaration: Handler, rejected: Sequence[Rejection]) -> list[BadRecord]:
         """The records of rejected contributions, each with the images that made the contribution."""
         records = by_number(batch.records)
         return [
@@ -96,16 +102,21 @@ class Aside:
                 key_text(record := records[sequence]),
                 record["dynamodb"]["SequenceNumber"],
                 reason,
-                tuple(image for image in IMAGES if self._bucket(declaration, record, image) == bucket),
+                self._images(declaration, record, bucket),
                 record,
                 uncertain,
             )
             for sequence, bucket, reason, uncertain, _ in rejected
         ]
 
-    def _bucket(self, declaration: Declaration, record: dict[str, Any], image: str) -> tuple[str, str] | None:
+    def _images(self, declaration: Handler, record: dict[str, Any], bucket: tuple[str, str]) -> tuple[str, ...]:
+        if not declaration.counts:
+            return ("NewImage",)
+        return tuple(image for image in IMAGES if self._bucket(declaration.name, record, image) == bucket)
+
+    def _bucket(self, handler: str, record: dict[str, Any], image: str) -> tuple[str, str] | None:
         try:
-            half = self._half(declaration.name)(record, image)
+            half = self._half(handler)(record, image)
         except (BadRecordError, BadValueError):
             return None
         return None if half is None else half[0]
@@ -149,17 +160,18 @@ class Kept:
     owned: Owned
     deadline: float
 
-    def write(
-        self, declaration: Declaration, rejected: Sequence[Rejection], check: Mapping[str, Any] | None = None
-    ) -> int:
+    def write(self, declaration: Handler, rejected: Sequence[Rejection], check: Mapping[str, Any] | None = None) -> int:
         """See `Keeper.write`."""
-        assert self.turn is not None
         terms = Terms(deadline=self.deadline)
-        return self.control.keep(declaration, self.turn, self._of(declaration, rejected), terms, check)
+        return self.control.keep(declaration, self._turn(declaration), self._of(declaration, rejected), terms, check)
 
-    def actions(self, declaration: Declaration, rejected: Sequence[Rejection]) -> dict[str, Mapping[str, Any]]:
+    def actions(self, declaration: Handler, rejected: Sequence[Rejection]) -> dict[str, Mapping[str, Any]]:
         """See `Keeper.actions`."""
         return self._actions(self._of(declaration, rejected))
+
+    def _turn(self, declaration: Handler) -> Turn | None:
+        """The turn to write a handler's entries in: it matters only where what a record adds counts."""
+        return self.turn if declaration.counts else None
 
     def take_turn(self) -> None:
         """Take the turn, before anything is written.
@@ -170,7 +182,7 @@ class Kept:
         if self.turn is not None:
             self.control.take(self.turn)
 
-    def write_bad(self, share: Folded) -> None:
+    def write_bad(self, share: Part) -> None:
         """Write entries for the records that a fold found bad.
 
         Raises:
@@ -178,8 +190,8 @@ class Kept:
         """
         entries = [entry for bad in share.bad for entry in self.aside.entries(self.batch, bad)]
         if entries:
-            assert self.turn is not None
-            self.control.keep(share.declaration, self.turn, entries, Terms(deadline=self.deadline))
+            terms = Terms(deadline=self.deadline)
+            self.control.keep(share.declaration, self._turn(share.declaration), entries, terms)
 
     def actions_bad(self, share: Folded) -> dict[int, dict[str, Mapping[str, Any]]]:
         """The actions that write entries for the records that a fold found bad, by their sequence numbers.
@@ -192,7 +204,7 @@ class Kept:
             for bad in share.bad
         }
 
-    def _of(self, declaration: Declaration, rejected: Sequence[Rejection]) -> list[Entry]:
+    def _of(self, declaration: Handler, rejected: Sequence[Rejection]) -> list[Entry]:
         refused = {sequence for sequence, _, _, _, refused in rejected if refused}
         owned = self.owned.get(declaration.name, {})
         return [

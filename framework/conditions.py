@@ -84,6 +84,17 @@ class Condition(ABC):
         """The condition as a person would say it: `SK begins with "download-" and not (hidden exists)`."""
         return self._text()
 
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the attributes that it asks about, each once."""
+        match self:
+            case And(parts) | Or(parts):
+                return tuple(dict.fromkeys(path for part in parts for path in part.paths()))
+            case Not(part):
+                return part.paths()
+            case Comparison(path) | Between(path) | AnyOf(path) | BeginsWith(path) | Exists(path):
+                return (path,)
+        raise AssertionError(self)
+
     @abstractmethod
     def _compile(self) -> Predicate: ...
 

@@ -1,4 +1,4 @@
-"""Consumer: the pipeline for all aggregations that read one table, as a function of Lambda's events."""
+"""Consumer: the pipeline for all handlers of one table, as a function of Lambda's events."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from framework.app import App
 from framework.aside import Aside, Kept
 from framework.client import CONNECTIONS
 from framework.control import Control
+from framework.declaration import Declaration
 from framework.decode import SOURCE, Batch, Record, created, decode, event_ids, explain
 from framework.deliver import Delivery
 from framework.deliver_ledger import LedgerDelivery
+from framework.deliver_sparse import SparseDelivery, Together
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
-from framework.fold import Fold, Folded, compile_fold
+from framework.fold import Folded, compile_fold
 from framework.lanes import lane_attribute, lane_partition
 from framework.ledger import DELIVERIES, Posting, marker, postings
+from framework.part import Fold, Part
 from framework.plan import Update, plan
 from framework.report import StreamProcessor
+from framework.sparse_fold import EntryUpdate, FoldedItems, compile_items
 from framework.writer import NotDoneError, Outcome, Terms, Writer
 
 __all__ = ["Consumer", "route"]
@@ -38,7 +42,7 @@ _WATERMARKS_LAST = 46 * 3600.0
 
 
 class Consumer:
-    """All aggregations of an app that read one table's stream.
+    """All handlers of an app that read one table's stream.
 
     Args:
         app: The app.
@@ -55,7 +59,7 @@ class Consumer:
         jitter: A number between two, at random.
 
     Raises:
-        ConfigurationError: No aggregation of the app reads the table, or there is no such delivery.
+        ConfigurationError: No handler of the app reads the table, or there is no such delivery.
     """
 
     def __init__(
@@ -86,10 +90,23 @@ class Consumer:
         self._control = control
         self._now = now
         self._clock = clock
-        self._starts = [compile_fold(declaration) for declaration in declarations]
+        self._starts: list[Callable[[], tuple[Part, Fold]]] = [
+            compile_fold(each) if isinstance(each, Declaration) else compile_items(each) for each in declarations
+        ]
         self._aside = Aside(declarations, control, now, lanes=delivery == "lanes")
-        writer: type[Writer[Any]] = LedgerDelivery if by_ledger else Delivery
-        self._writer = writer(client, connections=connections, now=now, clock=clock, sleep=sleep, jitter=jitter)
+        options: dict[str, Any] = {
+            "connections": connections,
+            "now": now,
+            "clock": clock,
+            "sleep": sleep,
+            "jitter": jitter,
+        }
+        writers: dict[type, Writer[Any]] = {
+            Update: Delivery(client, **options),
+            Posting: LedgerDelivery(client, **options),
+            EntryUpdate: SparseDelivery(client, **options),
+        }
+        self._writer = Together(client, writers, **options)
 
     def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
         """Process one event; see `runtime.handler`."""
@@ -126,7 +143,7 @@ class Consumer:
         found = account(batch, folded, bad, outcomes, mostly_bad)
         return {**processor.response(), "state": {}, "streamfold": found}
 
-    def _again(self, batch: Batch, folded: list[Folded], error: str) -> dict[str, Any]:
+    def _again(self, batch: Batch, folded: Sequence[Part], error: str) -> dict[str, Any]:
         """The answer where nothing could begin.
 
         It is reported and not raised: Lambda halves a batch that raises, and of halves nobody can tell that most of
@@ -154,7 +171,7 @@ class Consumer:
         return {"batchItemFailures": [], "state": {}, "streamfold": found}
 
     def _deliver(
-        self, batch: Batch, folded: list[Folded], outcomes: list[Outcome], keeper: Kept | None, deadline: float
+        self, batch: Batch, folded: Sequence[Part], outcomes: list[Outcome], keeper: Kept | None, deadline: float
     ) -> int | None:
         """Deliver a batch; the sequence number from which on it has to come again, or None."""
         refused, sound = self._aside.split(folded)
@@ -191,14 +208,25 @@ class Consumer:
                 settled[place] = outcome
         return settled
 
-    def _jobs(self, batch: Batch, folded: Sequence[Folded], keeper: Kept | None) -> list[Update] | list[Posting]:
-        """What is to be written. By lanes, entries of bad records are written first."""
+    def _jobs(self, batch: Batch, folded: Sequence[Part], keeper: Kept | None) -> list[Any]:
+        """What is to be written. By lanes, and of sparse indexes, entries of bad records are written first.
+
+        What is written of sparse indexes is the same by either protocol.
+        """
+        counting = [part for part in folded if isinstance(part, Folded)]
+        indexing = [part for part in folded if isinstance(part, FoldedItems)]
         if self._redriving:
-            for share in folded:
+            for share in counting:
                 share.drop_expired(self._now())
-        counting = [share for share in folded if share.buckets or share.bad]
-        if keeper is not None and counting:
-            keeper.take_turn()
+        counting = [share for share in counting if share.buckets or share.bad]
+        if keeper is not None:
+            if counting or any(part.bad or part.contributions for part in indexing):
+                keeper.take_turn()
+            for part in indexing:
+                keeper.write_bad(part)
+        return self._counted(batch, counting, keeper) + [update for part in indexing for update in part.updates]
+
+    def _counted(self, batch: Batch, counting: Sequence[Folded], keeper: Kept | None) -> list[Any]:
         if self._control is None or keeper is None or (self._delivery == "lanes" and not self._redriving):
             if keeper is not None:
                 for share in counting:
@@ -240,10 +268,13 @@ def _seconds_left(context: Any) -> float:
 
 def _refuse_a_bad_deployment(outcomes: list[Outcome]) -> None:
     """Fail the batch where DynamoDB rejects all of it for what no record is to blame for, such as a wrong table."""
-    # Without the key that it is about: Lambda logs what is raised.
-    reason = next(outcome.error for outcome in outcomes if outcome.misfit).partition(": {")[0]
-    if not any(outcome.absorbed or outcome.duplicates for outcome in outcomes):
-        raise DeliveryError(f"batch: expected DynamoDB to take some of the writes, came a rejection of all: {reason}")
+    for counts in (True, False):  # that the one kind's writes are taken says nothing about the other's
+        ours = [outcome for outcome in outcomes if outcome.declaration.counts is counts]
+        # Without the key that it is about: Lambda logs what is raised.
+        reasons = [outcome.error.partition(": {")[0] for outcome in ours if outcome.misfit]
+        if reasons and not any(outcome.absorbed or outcome.duplicates for outcome in ours):
+            expected = "expected DynamoDB to take some of the writes"
+            raise DeliveryError(f"batch: {expected}, came a rejection of all: {reasons[0]}")
 
 
 def route(batch: Batch, folds: list[Fold]) -> Fold:

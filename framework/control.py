@@ -21,11 +21,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from framework.codec import Image
-from framework.declaration import Declaration
 from framework.decode import Batch, created
 from framework.errors import ConfigurationError, DeliveryError, shortened
 from framework.lanes import bound
 from framework.quarantine import PARTITION, Entry, entry_item, lane_prefix, place_of
+from framework.sparse import Handler
 from framework.turns import Turn, counted, is_taken, taking, turn_key, turn_of
 from framework.writer import NotDoneError, Outcome, Terms, Writer
 
@@ -232,17 +232,17 @@ class Control(Writer[Any]):
 
     def keep(
         self,
-        declaration: Declaration,
-        turn: Turn,
+        declaration: Handler,
+        turn: Turn | None,
         entries: Sequence[Entry],
         terms: Terms,
         check: Mapping[str, Any] | None = None,
     ) -> int:
-        """Write entries of an aggregation; those that are there stay as they are.
+        """Write entries of a handler; those that are there stay as they are.
 
         Args:
-            declaration: The aggregation.
-            turn: The turn in which the batch began.
+            declaration: The handler.
+            turn: The turn in which the batch began; None where it does not matter who else has the records.
             entries: The entries, record by record.
             terms: Until when.
             check: A further action of each transaction.
@@ -263,7 +263,7 @@ class Control(Writer[Any]):
 
     def _keep(
         self,
-        turn: Turn,
+        turn: Turn | None,
         entries: Sequence[Entry],
         outcome: Outcome,
         terms: Terms,
@@ -271,13 +271,12 @@ class Control(Writer[Any]):
     ) -> bool:
         left, tries = list(entries), 0
         checks = [] if check is None else [check]
+        head = len(checks) + (turn is not None)
         while left:
             tries += 1
-            actions = [
-                counted(self.table, turn.prefix, len(left), turn.number),
-                *checks,
-                *(self.put(_as_certain(entry, turn)) for entry in left),
-            ]
+            actions = [*checks, *(self.put(_as_certain(entry, turn)) for entry in left)]
+            if turn is not None:
+                actions.insert(0, counted(self.table, turn.prefix, len(left), turn.number))
             try:
                 self._call(outcome, terms, "transact_write_items", {"TransactItems": actions})
                 return True
@@ -286,19 +285,19 @@ class Control(Writer[Any]):
                 failed = [code == "ConditionalCheckFailed" for code in codes]
                 if len(failed) != len(actions) or not (any(failed) or "ValidationError" not in codes):
                     raise NotDoneError(f"quarantine: {error}") from error
-                if failed[0]:
+                if turn is not None and failed[0]:
                     self._take_again(turn)
-                elif any(failed[1 : 1 + len(checks)]):
+                elif any(failed[:head]):
                     return False
                 elif any(failed):
-                    left = [e for e, there in zip(left, failed[1 + len(checks) :], strict=True) if not there]
+                    left = [e for e, there in zip(left, failed[head:], strict=True) if not there]
                 else:
                     self._pause(tries, terms, str(error))
         return True
 
 
-def _as_certain(entry: Entry, turn: Turn) -> Entry:
-    if entry.uncertain or entry.refused or turn.alone(created(entry.record)):
+def _as_certain(entry: Entry, turn: Turn | None) -> Entry:
+    if turn is None or entry.uncertain or entry.refused or turn.alone(created(entry.record)):
         return entry
     return replace(entry, uncertain=True, reason=f"{entry.reason}; {_UNCERTAIN}")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from framework.codec import AttributeValue, Image, number_text
+from framework.codec import AttributeValue, Image, number, number_text
 from framework.conditions import Condition
 from framework.errors import BadRecordError, shortened
 from framework.measures import Measure, Slot
@@ -75,6 +75,9 @@ class Declaration:
         retention: How long after its window's end an aggregate is kept; None for ever.
         late: What becomes of a change that comes after that.
     """
+
+    # Whether what a record comes to adds up, so that each has to be settled once.
+    counts: ClassVar[bool] = True
 
     name: str
     source: Table
@@ -169,8 +172,21 @@ class Declaration:
             raise BadRecordError(f"group: expected at most {most} bytes, came {len(text.encode())}")
         return text
 
+    @property
+    def guesses(self) -> bool:
+        """Whether a write has to assume something of the item that it meets (`plan.request`)."""
+        thresholded = self.index is not None and self.index.when is not None
+        return thresholded or any(slot.kind != "add" for slot in self.slots)
+
     def group_of(self, item: Image) -> tuple[Group, str]:
         """The group and the window's label that an aggregate item belongs to."""
+        text, label = self.text_of(item)
+        if self.several:
+            return split(text), label
+        return (Decimal(text) if self.target.pk_type == "N" else text), label
+
+    def text_of(self, item: Image) -> tuple[str, str]:
+        """The group's key text and the window's label that an aggregate item belongs to."""
         table = self.target
         (raw,) = item[table.pk].values()
         if table.sk is None:
@@ -180,8 +196,7 @@ class Declaration:
         else:
             sort = item[table.sk]["S"].removeprefix(self.sk_prefix)
         label = sort if self.partitions == 1 else sort.rpartition("#")[0]
-        group: Group = split(raw) if self.several else Decimal(raw) if table.pk_type == "N" else raw
-        return group, label
+        return (number_text(number(raw)) if table.pk_type == "N" else raw), label
 
 
 def group_text(value: object, key_type: KeyType = "S") -> str:

@@ -33,7 +33,7 @@ class Delivery(Writer[Update]):
     def _apply(self, update: Update, outcome: Outcome, terms: Terms) -> None:
         """Write an update, or find that it is written; split it where DynamoDB rejects it."""
         left: Update | None = update
-        known: Image | None = None
+        known = self._last_seen.get(update)
         while left is not None:
             outcome.failed_from = left.first
             hour = hour_of(self._now())
@@ -50,6 +50,7 @@ class Delivery(Writer[Update]):
                     left = self._isolate(left, outcome, terms, reason, misfit=is_misfit(reason))
             else:
                 outcome.absorbed += len(left.contributions)
+                self._last_seen.keep(left, item)
                 self._forget(left, item, hour, outcome)
                 left = None
         outcome.failed_from = None

@@ -44,7 +44,7 @@ class LedgerDelivery(Writer[Posting]):
     def _apply(self, job: Posting, outcome: Outcome, terms: Terms) -> None:
         start = self._without_forgotten(job, outcome, terms) if terms.forgotten else job
         left: Posting | None = start
-        known: dict[tuple[str, str], Image] = {}
+        known = {(each.group, each.label): item for each in job.updates if (item := self._last_seen.get(each))}
         tries, starts, rejected, refused = 0, 0, len(outcome.rejected), outcome.refused_take_backs
         while left is not None:
             outcome.failed_from = left.first
@@ -117,7 +117,10 @@ class LedgerDelivery(Writer[Posting]):
             elif item and self._has_passed(update, item):
                 left = self._behind(left, place, item, outcome, terms)
             elif item:
-                known[update.group, update.label] = item  # an extreme stands otherwise than was guessed
+                known[update.group, update.label] = item  # a total or an extreme stands otherwise than was guessed
+                self._last_seen.keep(update, item)
+            elif known.pop((update.group, update.label), None):
+                self._last_seen.keep(update, None)  # it is gone, and what is left is tried again as if never seen
             elif self._exists_elsewhere(update, outcome, terms):
                 left = left.with_update(place, replace(update, exists=True))
             elif len(posting.guards) > 1:

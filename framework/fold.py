@@ -21,6 +21,7 @@ from framework.declaration import Declaration
 from framework.decode import Record, created, explain, is_expiry, key_text
 from framework.errors import BadRecordError, BadValueError
 from framework.measures import EXACT
+from framework.part import BadRecord, Fold, Part
 from framework.share import Share, Values, compile_share
 
 __all__ = [
@@ -50,31 +51,8 @@ Bucket = list[Contribution]
 Half = tuple[tuple[str, str], Contribution]
 
 
-@dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A record that an aggregation cannot count as it is.
-
-    Attributes:
-        handler: The aggregation's name.
-        key: The item's key, as text.
-        sequence_number: The record's sequence number.
-        reason: What was expected and what came.
-        images: Which of the record's images do not count for that, though they should.
-        record: The record.
-        uncertain: Whether they may have been counted already.
-    """
-
-    handler: str
-    key: str
-    sequence_number: str
-    reason: str
-    images: tuple[str, ...]
-    record: Record = field(repr=False, compare=False)
-    uncertain: bool = False
-
-
 @dataclass(slots=True)
-class Folded:
+class Folded(Part):
     """One aggregation's share of a batch, filled record by record.
 
     Attributes:
@@ -102,34 +80,21 @@ class Folded:
                 self.late += len(self.buckets.pop(bucket))
 
     @property
-    def complaint(self) -> str:
-        """That most of it is bad, as a sentence."""
-        bad, total = self._bad_and_all
-        return (
-            f"{self.declaration.name}: expected at most {self.declaration.most_bad:.0%} of a batch to be bad records, "
-            f"came {bad} of {total}: {self.bad[0].reason.partition(', came ')[0]}"
-        )
-
-    @property
-    def mostly_bad(self) -> bool:
-        """Whether so much of it is bad that a bad deployment is likelier than bad data."""
-        bad, total = self._bad_and_all
-        return bad >= _FEW and bad > self.declaration.most_bad * total
+    def contributions(self) -> int:
+        """How many contributions there are."""
+        return sum(map(len, self.buckets.values()))
 
     @property
     def _bad_and_all(self) -> tuple[int, int]:
-        # A record that is late says nothing about the deployment.
+        """As `Part` says; a record that is late says nothing about the deployment."""
         bad = len(self.bad) - (self.late if self.declaration.late == "set-aside" else 0)
-        return bad, bad + sum(map(len, self.buckets.values()))
+        return bad, bad + self.contributions
 
 
-Fold = Callable[[Record], None]
 HalfOf = Callable[[Record, str], Half | None]
 # Why a record is late for the aggregates of a window, by its label; None if it is not.
 _LateFor = Callable[[Record, str], str | None]
 _MOST_WINDOWS = 4096  # whose expiry is remembered
-# Fewer bad records than these say nothing about a deployment.
-_FEW = 10
 _COUNTED = {"INSERT": ("NewImage",), "MODIFY": IMAGES, "REMOVE": ("OldImage",)}
 
 

@@ -5,11 +5,12 @@ Infrastructure and the engine on a developer's machine are both made from it, so
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from framework.app import App
 from framework.declaration import Declaration
 from framework.filters import compile_filters
+from framework.sparse import Handler, SparseDeclaration
 from framework.tables import Table
 
 __all__ = ["ConsumerManifest", "IndexManifest", "Key", "Manifest", "TableManifest", "manifest"]
@@ -23,11 +24,15 @@ class Key(TypedDict):
 
 
 class IndexManifest(TypedDict):
-    """A global secondary index: its keys, and the attributes that it holds beside the keys."""
+    """A global secondary index: its keys, and the attributes that it holds beside the keys.
+
+    And by aggregation, where there are several, over how many shards its entries are spread.
+    """
 
     pk: Key
     sk: Key
     include: list[str]
+    shards: NotRequired[dict[str, int]]
 
 
 class TableManifest(TypedDict):
@@ -88,28 +93,38 @@ def _table(app: App, table: Table) -> TableManifest:
 
 
 def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
-    """A table's indexes. They hold the measures, never the watermarks, which would weigh on every write.
+    """A table's indexes. An aggregation's holds the measures, never the watermarks, which would weigh on every write.
 
     AWS facts: DynamoDB developer guide, "Using global secondary indexes", projections.
     """
     found: dict[str, IndexManifest] = {}
     for declaration in app.written_to(table.name):
-        if (index := declaration.index) is not None:
+        if isinstance(declaration, SparseDeclaration):
+            keys = [Key(name=name, type=kind) for name, kind in declaration.key_types.items()]
+            shared = found.setdefault(declaration.index.name, {"pk": keys[0], "sk": keys[1], "include": []})["include"]
+            shared.extend(name for name in declaration.include if name not in shared)
+            shared.sort()
+        elif (index := declaration.index) is not None:
             pk, sk = Key(name=index.pk, type="S"), Key(name=index.sk, type="N")
-            kept = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})["include"]
+            one = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})
+            if index.shards > 1:
+                one["shards"] = {**one.get("shards", {}), declaration.name: index.shards}
+            kept = one["include"]
             attributes = (slot.attribute for slot in declaration.slots)
             kept.extend(name for name in attributes if name != index.sk and name not in kept)
             kept.sort()  # an index is the same in whichever order its aggregations are listed
     return found
 
 
-def _consumer(declarations: tuple[Declaration, ...]) -> ConsumerManifest:
+def _consumer(declarations: tuple[Handler, ...]) -> ConsumerManifest:
     filters = compile_filters(declarations)
     grants: dict[str, list[str]] = {}
     for declaration in declarations:
         actions = grants.setdefault(declaration.target.name, [])
-        # Looks at what it sets aside, and sees in its transaction that an aggregate is not there (`deliver.py`).
-        needed = ["UpdateItem", "GetItem"] + ["ConditionCheckItem"] * (declaration.changes == "all")
+        needed = ["UpdateItem"]
+        if isinstance(declaration, Declaration):
+            # Looks at what it sets aside, and sees in its transaction that an aggregate is not there (`deliver.py`).
+            needed += ["GetItem"] + ["ConditionCheckItem"] * (declaration.changes == "all")
         actions.extend(action for action in needed if action not in actions)
     return {
         "handlers": [declaration.name for declaration in declarations],

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Literal
 
 from framework.errors import DeclarationError, shortened
 
-__all__ = ["EXACT", "Average", "Count", "Kind", "Max", "Measure", "Min", "Number", "Slot", "Sum", "combine"]
+__all__ = [
+    "EXACT",
+    "Average",
+    "Count",
+    "Kind",
+    "Max",
+    "Measure",
+    "Min",
+    "Number",
+    "Slot",
+    "Sum",
+    "at_or_above",
+    "combine",
+]
 
 Number = int | Decimal
 Kind = Literal["add", "least", "greatest"]
@@ -19,6 +32,9 @@ EXACT = Context(prec=400, Emin=-999999, Emax=999999)
 
 # Results are given as exactly as DynamoDB could hold them: 38 digits.
 _DIGITS_38 = Context(prec=38)
+_DIGITS_38_UP = Context(prec=38, rounding=ROUND_CEILING)
+# AWS facts: writes. What the service holds is 0 or of a magnitude from the one to the other.
+_SMALLEST, _LARGEST = Decimal("1E-130"), Decimal(f"{'9' * 38}E+88")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,19 @@ def combine(kind: Kind, values: Sequence[Number]) -> Number:
     for value in values:
         total = EXACT.add(total, value)
     return total
+
+
+def at_or_above(value: Decimal) -> Decimal | None:
+    """The least number that DynamoDB can hold which is not below a value; None if none is.
+
+    What the service holds is at or above a value exactly if it is at or above that number: so a comparison with a
+    value of too many digits is made with a number of 38.
+    """
+    if value > _LARGEST:
+        return None
+    if -_SMALLEST < value < _SMALLEST and value:
+        return _SMALLEST if value > 0 else Decimal(0)
+    return _DIGITS_38_UP.plus(max(value, -_LARGEST))
 
 
 class Measure:

@@ -15,6 +15,7 @@ part of it, delivered again on its own, would count.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +25,8 @@ from framework.decode import is_sequence_number
 from framework.errors import BadValueError, EventError, shortened
 from framework.fold import Bucket, Folded, Values
 from framework.lanes import MARK, bound, position, stale, watermark
-from framework.measures import Kind, Number, combine
+from framework.measures import EXACT, Kind, Number, at_or_above, combine
+from framework.tables import AtLeast
 
 __all__ = [
     "Update",
@@ -143,10 +145,15 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
     states what the write assumes: that the extreme kept so far stands, as it nearly always does, or, where the item
     is known and the new value improves on it, that it still does. A wrong guess is refused and brings the item.
 
+    An index with a threshold is kept likewise: the write sets the index's key or removes it, and assumes of the total
+    before that with it the threshold is reached, or is not. Where nothing is known, it assumes a total of nothing: an
+    aggregate that the process has not met before is new or one of the many that are seldom written, which is what
+    a threshold keeps out of an index; those that are written all the time are known (`known.py`).
+
     Args:
         update: What to absorb.
         hour: The hour now, as `lanes.hour_of` gives it.
-        known: The item as a refused write brought it, if one did.
+        known: What is known of the item: as a refused write brought it, or as it was last seen. May be out of date.
 
     Raises:
         BadValueError: A total that DynamoDB cannot hold in 38 digits, or an extreme that is no number.
@@ -166,12 +173,19 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
     build.sets.append(f"{mark} = {own}")
     may_make = f"attribute_not_exists({build.name(table.pk)}) OR " if update.opens else ""
     build.conditions.append(f"({may_make}{mark} = {own})")
-    if update.declaration.index is not None:
-        build.sets.append(f"{build.name(update.declaration.index.pk)} = {build.text(update.label)}")
+    totals = dict(zip((slot.attribute for slot in update.declaration.slots), update.totals(), strict=True))
+    index = update.declaration.index
+    if index is not None:
+        place = build.name(index.pk)
+        if index.when is None or _qualifies(build, index.when, totals[index.when.measure], known or {}):
+            build.sets.append(f"{place} = {build.text(index.key(update.group, update.label))}")
+        else:
+            build.removes.append(place)
     expiry = update.declaration.expiry(update.label)
     if expiry is not None and table.ttl is not None:
         build.sets.append(f"{build.name(table.ttl)} = {build.number(expiry)}")
-    for slot, total in zip(update.declaration.slots, update.totals(), strict=True):
+    for slot in update.declaration.slots:
+        total = totals[slot.attribute]
         name, value = build.name(slot.attribute), build.number(total)
         if slot.kind == "add":
             build.adds.append(f"{name} {value}")
@@ -183,6 +197,27 @@ def request(update: Update, hour: int, known: Image | None = None) -> dict[str, 
             stands = "<=" if slot.kind == "least" else ">="
             build.conditions.append(f"(attribute_not_exists({name}) OR {name} {stands} {value})")
     return {"TableName": table.name, "Key": update.key, **build.arguments()}
+
+
+def _qualifies(build: _Expression, when: AtLeast, added: Number, known: Image) -> bool:
+    """Whether the total reaches the threshold, as far as the item is known; the condition says what that assumes.
+
+    A total that is missing is nothing. What the total has to be before, `limit - added`, may have more digits than a
+    number of DynamoDB's: `at_or_above`.
+    """
+    kept = known.get(when.measure, {"N": "0"})
+    if "N" not in kept:
+        raise BadValueError(f"the total kept so far: expected a number, came {shortened(kept)}")
+    limit, more = Decimal(when.limit), Decimal(added)
+    needed = at_or_above(EXACT.subtract(limit, more))
+    if needed is None:
+        return False  # no total that there can be is enough
+    qualifies = EXACT.add(number(kept["N"]), more) >= limit
+    name = build.name(when.measure)
+    found = f"{name} {'>=' if qualifies else '<'} {build.number(needed)}"
+    # Where there is none, what is added decides alone.
+    build.conditions.append(f"(attribute_not_exists({name}) OR {found})" if qualifies == (more >= limit) else found)
+    return qualifies
 
 
 def _improves(kind: Kind, total: Number, kept: AttributeValue | None) -> bool:
@@ -198,14 +233,18 @@ class _Expression:
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
+        self._places: dict[str, str] = {}  # the names' placeholders
         self.values: dict[str, AttributeValue] = {}
         self.sets: list[str] = []
+        self.removes: list[str] = []
         self.adds: list[str] = []
         self.conditions: list[str] = []
 
     def name(self, attribute: str) -> str:
-        placeholder = f"#n{len(self.names)}"
-        self.names[placeholder] = attribute
+        placeholder = self._places.get(attribute)
+        if placeholder is None:
+            placeholder = self._places[attribute] = f"#n{len(self.names)}"
+            self.names[placeholder] = attribute
         return placeholder
 
     def text(self, text: str) -> str:
@@ -220,9 +259,9 @@ class _Expression:
         return placeholder
 
     def arguments(self) -> dict[str, Any]:
-        adds = f" ADD {', '.join(self.adds)}" if self.adds else ""
+        clauses = {"SET": self.sets, "REMOVE": self.removes, "ADD": self.adds}
         return {
-            "UpdateExpression": f"SET {', '.join(self.sets)}{adds}",
+            "UpdateExpression": " ".join(f"{verb} {', '.join(each)}" for verb, each in clauses.items() if each),
             "ConditionExpression": " AND ".join(self.conditions),
             "ExpressionAttributeNames": self.names,
             "ExpressionAttributeValues": self.values,

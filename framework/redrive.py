@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from framework.app import App
+from framework.apply import settle
 from framework.codec import Image
 from framework.consumer import Consumer
 from framework.control import DELIVERY, Control
@@ -31,9 +32,12 @@ from framework.live import LiveShard
 from framework.plan import Update, absence
 from framework.quarantine import PARTITION, Entry, entry_of, key_of, lane_prefix, refusal, remembers, settlement
 from framework.refused import Refused, pages
+from framework.sparse import Handler, SparseDeclaration
+from framework.sparse_fold import item_key
 
 __all__ = ["Quarantine", "Redriven"]
 
+_SECONDS = 60.0  # for one item of a sparse index
 _TOGETHER = 500  # entries for which it is asked at once what was refused
 _NOTHING = "counts for nothing, or the time of its aggregate is over"
 _VERSION = "redrive"  # by which it takes a shard's turn: no deployment has it
@@ -161,6 +165,8 @@ class Quarantine:
     ) -> Iterator[Redriven]:
         """Count what entries are about, as their handlers are now; what still fails stays, with the new reason.
 
+        Of a sparse index, bring the entry's item to its place as the item is now.
+
         Args:
             items: The entries' items.
             dry_run: Only find out whether they can be counted; nothing is written.
@@ -209,6 +215,8 @@ class Quarantine:
             if entry.uncertain and not uncertain:
                 return Redriven(place, False, f"uncertain: {entry.reason}")
             declaration = self._declaration(entry)
+            if isinstance(declaration, SparseDeclaration):
+                return self._settle_entry(place, entry, declaration, dry_run=dry_run)
             half = compile_half(declaration)(entry.record, entry.image)
         except (StreamfoldError, ClientError, BotoCoreError) as error:
             return self._stays(item, str(error), dry_run=dry_run)
@@ -248,6 +256,18 @@ class Quarantine:
         except (ClientError, BotoCoreError, ResponseParserError) as error:
             return self._stays(item, str(error), dry_run=False)
         return Redriven(place, True, "the aggregate to take it back from is not there")
+
+    def _settle_entry(self, place: str, entry: Entry, declaration: SparseDeclaration, *, dry_run: bool) -> Redriven:
+        """Bring the item that an entry is about to its place in a sparse index, as the item is now.
+
+        What it was when it was set aside does not matter any more. The write can be repeated: so the entry is settled
+        after it, and not with it.
+        """
+        key = item_key(declaration, entry.record)
+        note = settle(declaration, self._client, key, dry_run=dry_run, seconds=_SECONDS)
+        if not dry_run and not self.discard(place):
+            return Redriven(place, True, "was settled by somebody else")
+        return Redriven(place, True, note)
 
     def redrive_batch(self, failure: Failure, streams: Any) -> Redriven:
         """Bring a batch that Lambda gave up on to its consumer again.
@@ -296,13 +316,14 @@ class Quarantine:
         added = [
             (declaration, record)
             for declaration in self.app.sourced_from(failure.table)
+            if isinstance(declaration, Declaration)
             for record in records
             if "NewImage" not in owned.get(declaration.name, {}).get(int(record["dynamodb"]["SequenceNumber"]), ())
         ]
         return self._refused.take_back(added)
 
-    def _declaration(self, entry: Entry) -> Declaration:
-        declaration = self.app.aggregation(entry.handler)._declaration
+    def _declaration(self, entry: Entry) -> Handler:
+        declaration = self.app.handler(entry.handler)._declaration
         table = table_of(entry.stream_arn)
         if declaration.source.name != table:
             raise ConfigurationError(

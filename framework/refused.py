@@ -39,6 +39,7 @@ from framework.lanes import hour_of, lane_attribute, lane_partition, owner, posi
 from framework.ledger import Guard, Posting
 from framework.plan import Update, request
 from framework.quarantine import PARTITION, Entry, entry_of, retraction
+from framework.sparse import Handler
 from framework.writer import NotDoneError, Outcome, Rejection, Terms
 
 __all__ = ["Refused", "pages"]
@@ -228,10 +229,10 @@ def _half(half: HalfOf, record: Record, image: str) -> Half | None:
 class _Stays:
     """The `Keeper` of entries: what cannot be counted stays where it is."""
 
-    def write(self, declaration: Declaration, rejected: Sequence[Rejection], check: Any = None) -> int:
+    def write(self, declaration: Handler, rejected: Sequence[Rejection], check: Any = None) -> int:
         raise NotDoneError(rejected[0].reason)
 
-    def actions(self, declaration: Declaration, rejected: Sequence[Rejection]) -> dict[str, Any]:
+    def actions(self, declaration: Handler, rejected: Sequence[Rejection]) -> dict[str, Any]:
         raise NotDoneError(rejected[0].reason)
 
 

@@ -5,7 +5,7 @@ The whole pipeline, once:
     event -> decode -> route -> fold (pure) -> plan (values) -> deliver (effects) -> report
 
 1. *decode* (`decode.py`): Lambda's event to the batch of one lane; refuses anything else before a write.
-2. *route*: each aggregation that reads the table gets every record (`Consumer`).
+2. *route*: each handler of the table gets every record (`Consumer`).
 3. *fold* (`fold.py`): what each change adds to which aggregate; records that cannot be counted are set aside.
 4. *plan* (`plan.py`): one update for each aggregate, with the protocol's condition (`lanes.py`).
 5. *deliver* (`deliver.py`): the writes, in parallel, inside the invocation's time.
@@ -15,6 +15,8 @@ Exactly once rests on four facts: a shard's records come as contiguous runs that
 not reported done; an aggregate and its watermark move in one conditional write; no record is skipped: it is
 done, set aside with its reason, or the batch comes again from it; and what is set aside is counted by nobody else, also
 where another version of the code could count it (`turns.py`).
+
+A sparse index has a fold and a plan of its own (`sparse_fold.py`), whose writes may be made again at any time.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal
 from typing import Literal
+from zlib import crc32
 
-from framework.codec import is_text
-from framework.errors import DeclarationError, shortened
+from framework.codec import is_text, number_text
+from framework.errors import BadValueError, DeclarationError, shortened
 
-__all__ = ["NAME_RULE", "Index", "KeyType", "Table"]
+__all__ = ["NAME_RULE", "AtLeast", "Index", "KeyType", "Table", "at_least"]
 
 KeyType = Literal["S", "N", "B"]
 
@@ -90,24 +92,72 @@ class Table:
             types[self.sk] = self.sk_type
         return types
 
+    def type_of(self, key: str, declared: KeyType | None) -> KeyType:
+        """The type of an index's key in this table: that of the table's own key where it is one, else text."""
+        return declared or self.key_types.get(key, "S")
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """Which aggregates are in an index: those of which a measure is no less than a limit. Made by `at_least`."""
+
+    measure: str
+    limit: int | Decimal
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.measure, str), "at_least", "measure", "a measure's name", self.measure)
+        try:
+            number_text(self.limit)
+        except BadValueError as error:
+            raise DeclarationError(f"at_least({self.measure!r}): limit: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"at_least({self.measure!r}, {self.limit})"
+
+
+def at_least(measure: str, limit: int | Decimal) -> AtLeast:
+    """Which aggregates an index holds: those of which a `Count` or a `Sum` is `limit` or more.
+
+    An aggregate enters with the write that takes it there, and leaves with the one by which it falls below.
+
+    Raises:
+        DeclarationError: A limit that is no exact number; a `float` is seldom the one that was meant.
+    """
+    return AtLeast(measure, limit)
+
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A sparse global secondary index that holds an aggregation's items, and only those.
+    """A sparse global secondary index: it holds an aggregation's items, or those with an entry in a `SparseIndex`.
+
+    The partition key of an aggregate's entry is `prefix + label`, such as `"2018-01"`, and with several shards
+    `prefix + label + "#" + shard`, such as `"2018-01#5"`.
 
     Args:
         name: The index's name.
-        pk: The attribute that holds the window's label, `"2018-01"`; only aggregates have it.
-        sk: The attribute that orders a window's entries: one of the aggregation's measures.
+        pk: Its partition key. Of an aggregation, the attribute that holds `prefix + label`; only aggregates have it.
+        sk: Its sort key. Of an aggregation, the attribute that orders a window's entries: one of the measures.
+        pk_type: The partition key's type: `"S"`, `"N"` or `"B"`; that of the table's key where it is one, else text.
+            An aggregation's is text.
+        sk_type: The sort key's type, likewise. An aggregation's is a number.
+        prefix: Text before every partition key, where several handlers share the index.
+        when: Which aggregates the index holds, as `at_least(...)` says it; all if not set.
+        shards: Over how many partition keys the entries of one window are spread, 1 to 100. One key takes 1,000 write
+            units a second, and then the table's own writes are throttled (AWS facts: writes). May be raised later.
 
     Raises:
-        DeclarationError: A name that DynamoDB would refuse.
+        DeclarationError: A name or a type that DynamoDB would refuse, or a value that a field cannot have.
     """
 
     name: str
     _: KW_ONLY
     pk: str
     sk: str
+    pk_type: KeyType | None = None
+    sk_type: KeyType | None = None
+    prefix: str = ""
+    when: AtLeast | None = None
+    shards: int = 1
 
     def __post_init__(self) -> None:
         where = f"Index({shortened(self.name)})"
@@ -115,3 +165,33 @@ class Index:
         _require_key(where, "pk", self.pk)
         _require_key(where, "sk", self.sk)
         _require(self.sk != self.pk, where, "sk", "another attribute than the index's partition key", self.sk)
+        for field, came in (("pk_type", self.pk_type), ("sk_type", self.sk_type)):
+            _require(came in ("S", "N", "B", None), where, field, "'S', 'N', 'B' or None", came)
+        # A partition key has at most 2,048 bytes; a label and a shard need some of them.
+        _require(is_text(self.prefix, 0, 900), where, "prefix", "text of at most 900 bytes", self.prefix)
+        good = self.when is None or isinstance(self.when, AtLeast)
+        _require(good, where, "when", "at_least(...) or None", self.when)
+        good = type(self.shards) is int and 1 <= self.shards <= 100
+        _require(good, where, "shards", "a whole number from 1 to 100", self.shards)
+
+    def key(self, group: str, label: str) -> str:
+        """The partition key of an aggregate's entry.
+
+        Its shard is the CRC-32 of the group's key text in UTF-8 modulo `shards`: the same in every process and for
+        ever, for where it is told otherwise, an entry is looked for in vain.
+
+        Args:
+            group: The group's key text.
+            label: The window's label.
+        """
+        text = self.prefix + label
+        # What UTF-8 cannot hold DynamoDB refuses, and then that record is to blame.
+        return text if self.shards == 1 else f"{text}#{crc32(group.encode(errors='surrogatepass')) % self.shards}"
+
+    def keys(self, label: str) -> tuple[str, ...]:
+        """The partition keys that a window's entries may have, those from before `shards` was raised included.
+
+        An entry that was written under fewer shards has the plain label or a lower shard, so all are among them.
+        """
+        text = self.prefix + label
+        return (text,) if self.shards == 1 else (text, *(f"{text}#{shard}" for shard in range(self.shards)))

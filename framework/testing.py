@@ -7,8 +7,8 @@
 A simulation runs the app's own consumers, each behind an event source mapping with the settings of a deployment, on
 tables in memory and on a simulated clock. Batches are cut short after any write, come again in whole or in part, at
 once or hours later, from two pollers at a time; writes are throttled, meet conflicts, lose their replies; shards split.
-At the end every aggregate has to be what a naive count of the history comes to. All chance is out of one seed: a seed
-is a run, bit for bit, in whichever process.
+At the end every aggregate has to be what a naive count of the history comes to, and every item has to have the entry in
+a sparse index that it should. All chance is out of one seed: a seed is a run, bit for bit, in whichever process.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from framework.local.history import (
     modified,
     put,
     removed,
+    update,
 )
 from framework.local.recount import Wrong
 from framework.local.simulation import Run, Simulation
@@ -50,6 +51,7 @@ __all__ = [
     "modified",
     "put",
     "removed",
+    "update",
 ]
 
 History: TypeAlias = Iterable[Change] | Callable[[Random], Iterable[Change]]
@@ -66,7 +68,7 @@ def assert_exactly_once(
     shards: int = 2,
     delivery: str = "lanes",
 ) -> None:
-    """Assert that every aggregate counts every change of a history exactly once, whatever goes wrong.
+    """Assert that every aggregate counts every change exactly once, and every entry is right, whatever goes wrong.
 
     What is compared, and what an aggregate of zeros means, is told in `framework.local.recount.Recount`.
 
@@ -80,9 +82,9 @@ def assert_exactly_once(
         delivery: The protocol of the consumers: `"lanes"` or `"ledger"`.
 
     Raises:
-        AssertionError: An aggregate is missing, surplus or wrong, or nothing counted under any seed. It shows the
-            seed, the first wrong aggregates and the line that replays the run.
-        ConfigurationError: The history changes a table that no aggregation reads.
+        AssertionError: An aggregate or an entry is missing, surplus or wrong, or there are none under any seed. It
+            shows the seed, the first wrong ones and the line that replays the run.
+        ConfigurationError: The history changes a table that no handler reads.
     """
     __tracebackhide__ = True  # by pytest, above what was found
     if not callable(history):
@@ -98,7 +100,7 @@ def assert_exactly_once(
         except Exception as error:
             error.add_note(f"with seed {seed}; replay: {replay}")
             raise
-        counted += run.aggregates
+        counted += run.aggregates + run.entries
         if run.wrong:
             shown = [f"  {wrong}" for wrong in run.wrong[:_MOST_SHOWN]]
             more = [f"  and {len(run.wrong) - _MOST_SHOWN} more"] * (len(run.wrong) > _MOST_SHOWN)

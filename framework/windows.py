@@ -8,10 +8,12 @@ A label is text that sorts in time order, for it is the sort key of an aggregate
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
 from typing import ClassVar, TypeAlias
 
 from framework.codec import AttributeValue, Image
@@ -25,6 +27,8 @@ Labeller: TypeAlias = Callable[[Image], str]
 _Namer: TypeAlias = Callable[[datetime], str]
 
 _IN_WORDS: dict[Unit, str] = {"s": "seconds", "ms": "milliseconds"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
 _LAST = timedelta(minutes=59, seconds=59)
 _HOURS = tuple(f"T{hour:02}" for hour in range(24))
@@ -79,6 +83,22 @@ class Window(ABC):
             label: The window's label, as `compile` gives it.
         """
 
+    def between(self, first: date | str, last: date | str) -> Iterator[str]:
+        """The labels of all windows from one to another, both included, in the order of time.
+
+        Raises:
+            ReadError: As `label` does, or the last comes before the first.
+        """
+        begin, end = self.label(first), self.label(last)
+        if end < begin:
+            raise ReadError(f"{self!r}: expected a last window that is not before the first, {begin!r}, came {end!r}")
+        # Labels sort in the order of time.
+        return takewhile(lambda label: label <= end, self._from(begin))
+
+    @abstractmethod
+    def _from(self, label: str) -> Iterator[str]:
+        """The labels of a window and of those after it, each once, up to the end of time."""
+
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AllTime(Window):
@@ -101,6 +121,9 @@ class AllTime(Window):
 
     def end(self, label: str) -> None:
         """See `Window.end`."""
+
+    def _from(self, label: str) -> Iterator[str]:
+        yield label
 
     def __repr__(self) -> str:
         return "AllTime()"
@@ -206,6 +229,16 @@ class _Days(_Calendar):
             return epoch_of(datetime.max, UTC) + 1
         return max(epoch_of(next_one.replace(fold=fold), zone) for fold in (0, 1))
 
+    def _from(self, label: str) -> Iterator[str]:
+        name, local = self._namer(), localizer(zone_of(self.tz))
+        with suppress(OverflowError):
+            while True:
+                start = self._start(label)
+                # Not a day that a zone skipped when it changed sides of the date line.
+                if name(local(start)) == label:
+                    yield label
+                label = self._of(start.date() + timedelta(days=self.most))
+
     def compile(self) -> Labeller:
         """See `Window.compile`."""
         name = top_level(self.attribute)
@@ -267,6 +300,21 @@ class Hourly(_Calendar):
     def end(self, label: str) -> int:
         """See `Window.end`."""
         return epoch_of(self._start(label), zone_of(self.tz)) + 3600
+
+    def _from(self, label: str) -> Iterator[str]:
+        name, local = self._namer(), localizer(zone_of(self.tz))
+        moment = _EPOCH + epoch_of(self._start(label), zone_of(self.tz)) * _SECOND
+
+        def is_later(seconds: int) -> bool:
+            return name(local(moment + seconds * _SECOND)) > label
+
+        with suppress(OverflowError):
+            while True:
+                label = name(local(moment))
+                yield label
+                # No hour is longer than one; where a clock was changed it may be shorter, by seconds as well.
+                seconds = 3600 if not is_later(3599) else 1 + bisect_left(range(1, 3600), True, key=is_later)
+                moment += seconds * _SECOND
 
     def _start(self, label: str) -> datetime:
         hour = datetime.fromisoformat(label[:13])

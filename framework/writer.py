@@ -19,9 +19,10 @@ from botocore.exceptions import ConnectionError as NoConnectionError
 from botocore.parsers import ResponseParserError
 
 from framework.client import CONNECTIONS
-from framework.declaration import Declaration
+from framework.known import Known
 from framework.lanes import owner
 from framework.plan import Update
+from framework.sparse import Handler
 
 __all__ = [
     "Keeper",
@@ -79,9 +80,7 @@ class Rejection(NamedTuple):
 class Keeper(Protocol):
     """Makes entries of the quarantine for a batch."""
 
-    def write(
-        self, declaration: Declaration, rejected: Sequence[Rejection], check: Mapping[str, Any] | None = None
-    ) -> int:
+    def write(self, declaration: Handler, rejected: Sequence[Rejection], check: Mapping[str, Any] | None = None) -> int:
         """Write entries now, in transactions that have a further action each.
 
         Returns:
@@ -91,7 +90,7 @@ class Keeper(Protocol):
             NotDoneError: They could not be written.
         """
 
-    def actions(self, declaration: Declaration, rejected: Sequence[Rejection]) -> Mapping[str, Mapping[str, Any]]:
+    def actions(self, declaration: Handler, rejected: Sequence[Rejection]) -> Mapping[str, Mapping[str, Any]]:
         """The actions of a transaction that write entries, each under a name of its own.
 
         Raises:
@@ -104,7 +103,7 @@ class Outcome:
     """What became of one write.
 
     Attributes:
-        declaration: The aggregation.
+        declaration: The handler.
         requests: Requests made.
         conflicts: Requests that another write was in the way of.
         absorbed: Contributions that were counted.
@@ -116,7 +115,7 @@ class Outcome:
         error: Why it is not done.
     """
 
-    declaration: Declaration
+    declaration: Handler
     requests: int = 0
     conflicts: int = 0
     absorbed: int = 0
@@ -153,8 +152,8 @@ class Job(Protocol):
     """What is settled by itself."""
 
     @property
-    def declaration(self) -> Declaration:
-        """The aggregation."""
+    def declaration(self) -> Handler:
+        """The handler."""
 
     @property
     def first(self) -> int:
@@ -196,6 +195,7 @@ class Writer(Generic[AJob]):
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
+        self._last_seen = Known()
 
     def deliver(self, jobs: Sequence[AJob], terms: Terms) -> list[Outcome]:
         """Settle what is to be written, in parallel.

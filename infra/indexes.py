@@ -4,8 +4,9 @@
 
     {"music-prod": {"MusicLibrary": {"MonthDownloadsIndex": {...}}}}
 
-A table that is not in it is new, and gets all its indexes at once. After a deployment, `make deployed` brings the file
-up to date from the stacks that were synthesized last.
+A table that is not in it is new, and gets all its indexes at once. It remembers shards, too: entries may be in all that
+there were, and reads cover no more than are declared, so that fewer are refused. After a deployment, `make deployed`
+brings the file up to date from the stacks that were synthesized last.
 """
 
 from __future__ import annotations
@@ -38,27 +39,46 @@ def indexes_now(root: Path, settings: Settings, app: str, table: str, wanted: Ma
         wanted: The indexes of the manifest.
 
     Raises:
-        ConfigurationError: Several changes are pending, and not asked for one by one. The message lists the waves.
+        ConfigurationError: Several changes are pending, and not asked for one by one. The message lists the waves. Or
+            an index has fewer shards than it had.
     """
     deployed = _snapshot(root).get(settings.stack(app), {}).get(table)
     if deployed is None:
         return dict(wanted)
+    _refuse_fewer_shards(table, deployed, wanted)
     # An index cannot be altered: a changed one goes and comes.
-    changes = [("remove", name) for name, index in deployed.items() if wanted.get(name) != index]
-    changes += [("add", name) for name, index in wanted.items() if deployed.get(name) != index]
+    same = {name for name in deployed.keys() & wanted.keys() if _shape(deployed[name]) == _shape(wanted[name])}
+    changes = [("remove", name) for name in deployed if name not in same]
+    changes += [("add", name) for name in wanted if name not in same]
     if len(changes) > 1 and not settings.next_index:
         waves = ", then ".join(f"{what} {name!r}" for what, name in changes)
         raise ConfigurationError(
             f"table {table!r}: expected at most one index to make or remove in one update, came {len(changes)} "
             f"({waves}): deploy each with -c indexes=next, and run `make deployed` after each"
         )
-    now: _Indexes = dict(deployed)
+    now: _Indexes = {name: wanted[name] if name in same else index for name, index in deployed.items()}
     for what, name in changes[:1]:
         if what == "remove":
             del now[name]
         else:
             now[name] = wanted[name]
     return now
+
+
+def _shape(index: IndexManifest) -> dict[str, Any]:
+    """What DynamoDB knows of an index."""
+    return {field: value for field, value in index.items() if field != "shards"}
+
+
+def _refuse_fewer_shards(table: str, deployed: _Indexes, wanted: Mapping[str, IndexManifest]) -> None:
+    for name in deployed.keys() & wanted.keys():
+        for aggregation, shards in deployed[name].get("shards", {}).items():
+            came = wanted[name].get("shards", {}).get(aggregation, 1)
+            if came < shards:
+                raise ConfigurationError(
+                    f"table {table!r}: index {name!r}: expected {shards} shards or more for {aggregation!r}, since its "
+                    f"entries may be in all of them, came {came}"
+                )
 
 
 def _snapshot(root: Path) -> dict[str, dict[str, _Indexes]]:
@@ -81,8 +101,9 @@ def _snapshot(root: Path) -> dict[str, dict[str, _Indexes]]:
 def _is_index(came: dict[str, Any]) -> bool:
     attributes = came.get("include")
     return (
-        set(came) == {"pk", "sk", "include"}
+        {*came, "shards"} == {"pk", "sk", "include", "shards"}
         and all(set(key) == {"name", "type"} and key["type"] in ("S", "N", "B") for key in (came["pk"], came["sk"]))
+        and all(type(shards) is int for shards in came.get("shards", {}).values())
         and isinstance(attributes, list)
         and all(isinstance(name, str) for name in (came["pk"]["name"], came["sk"]["name"], *attributes))
     )

@@ -57,7 +57,7 @@ def _redrive(options: Any) -> int:
             raise ConfigurationError("--failures: expected no other choice of entries beside it, came one")
         return _tell(_batches(quarantine, options.failures), options)
     if options.handler:
-        quarantine.app.aggregation(options.handler)  # a name that nobody has is told, and is not nothing to do
+        quarantine.app.handler(options.handler)  # a name that nobody has is told, and is not nothing to do
     found = quarantine.open(handler=options.handler, since=options.since)
     return _tell(quarantine.redrive_all(found, dry_run=options.dry_run, uncertain=options.uncertain), options)
 

@@ -15,12 +15,14 @@ from rich.text import Text
 
 from framework.aggregation import Aggregation
 from framework.local import Drained
-from framework.reading import Aggregate
+from framework.measures import Number
+from framework.reading import Aggregate, Series
 
-__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking", "table"]
+__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking", "series", "table"]
 
 _MOST_NAMED = 20
 _MOST_CHARTED = 10
+_COLUMNS = "▁▂▃▄▅▆▇█"
 
 
 class _Console(Console):
@@ -31,12 +33,12 @@ class _Console(Console):
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, float | None], None]]:
+def progress(title: str, *, unit: str = "records") -> Iterator[Callable[[int, float | None], None]]:
     """A progress bar on standard error, with the time that is left; nothing where that is no terminal."""
     if not sys.stderr.isatty():
         yield lambda records, share: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[records]:,} records"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(f"{{task.fields[records]:,}} {unit}"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=1.0, records=0)
 
@@ -59,16 +61,34 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
     """Aggregates as horizontal bars."""
     print(title)
+    groups = (" ".join(one.group) if isinstance(one.group, tuple) else str(one.group) for one in found)
+    _bars([(group, one[measure] or 0) for group, one in zip(groups, found, strict=True)])
+
+
+def series(title: str, found: Series, measure: str) -> None:
+    """A series as one line of columns, then as horizontal bars, and the total of every measure."""
+    values = [one[measure] or 0 for one in found]
+    print(f"{title}: {measure} {_sparkline(values)}")
+    _bars([(one.window, value) for one, value in zip(found, values, strict=True)])
+    shown = (f"{name} {'none' if value is None else f'{value:,}'}" for name, value in found.total.values.items())
+    print(f"together: {', '.join(shown)}")
+
+
+def _sparkline(values: Sequence[Number]) -> str:
+    """Numbers as columns of up to eight eighths: the lowest for nothing and less, the highest for the greatest."""
+    most = max(values)
+    return "".join(_COLUMNS[round(7 * (value / most)) if value > 0 else 0] for value in values)
+
+
+def _bars(rows: Sequence[tuple[str, Number]]) -> None:
     grid = Grid(box=None, show_header=False)
-    most = max((float(one[measure] or 0) for one in found), default=0.0)
-    for one in found:
-        value = one[measure] or 0
-        group = " ".join(one.group) if isinstance(one.group, tuple) else str(one.group)
+    most = max((float(value) for _, value in rows), default=0.0)
+    for name, value in rows:
         # As text, for in a plain string rich would read [...] as markup.
         # Nor may a group's characters move the cursor.
-        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in group)
-        name = Text(shown, overflow="ellipsis", no_wrap=True)
-        grid.add_row(name, f"{value:,}", Bar(most or 1.0, 0, max(float(value), 0.0), width=40))
+        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
+        bar = Bar(most or 1.0, 0, max(float(value), 0.0), width=40)
+        grid.add_row(Text(shown, overflow="ellipsis", no_wrap=True), f"{value:,}", bar)
     _Console().print(grid)
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from framework.codec import AttributeValue, Image
 
-__all__ = ["IndexShape", "Meter", "item_size", "read_units", "write_units"]
+__all__ = ["IndexShape", "Meter", "item_size", "most_changes", "read_units", "write_units"]
 
 _WRITE_BLOCK = 1024  # bytes that one write unit pays for
 _READ_BLOCK = 4096  # bytes that one read unit pays for
+_KEY_WRITES = 1000  # write units a second that one partition key takes, in an index too
+_MOVE = 2  # write units of an entry that moves, since its sort key changed, if it has no more than a block
 _COLLECTION = 3  # bytes of a list or a map, whatever is in it
 _MEMBER = 1  # bytes of each member of a list or a map
 
@@ -161,6 +163,24 @@ def read_units(size: int, *, consistent: bool = False) -> float:
         consistent: A strongly consistent read, which costs double.
     """
     return _blocks(size, _READ_BLOCK) * (1.0 if consistent else 0.5)
+
+
+def most_changes(shards: int, seconds: int, *, each: float = 1.0) -> float:
+    """How many changes a second the index of one window takes, before the table's own writes are throttled.
+
+    A batch moves an aggregate's entry once, however many changes of it there are. So where a batch is what comes in
+    some seconds, an aggregate that changes oftener than that is moved more rarely than it changes.
+
+    AWS facts: writes.
+
+    Args:
+        shards: Over how many partition keys the window is spread.
+        seconds: What a batch gathers; 0 for nothing, where each change is a write.
+        each: How often each of the aggregates changes in a second. Of one that several shards of the stream feed, as
+            many batches move the entry: then it is how often it changes in one shard.
+    """
+    moves = shards * _KEY_WRITES / _MOVE
+    return moves * max(1.0, each * seconds)
 
 
 def _size(image: Image | None) -> int:

@@ -34,6 +34,7 @@ __all__ = [
     "record_of",
     "removed",
     "stream_arn",
+    "update",
 ]
 
 # AWS facts: DynamoDB developer guide, "DynamoDB Streams and Time to Live".
@@ -46,15 +47,15 @@ _NEW_YEAR = 1_514_764_800.0  # 2018-01-01T00:00:00Z
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Change:
-    """One thing that happens to one item; made by `put`, `delete`, `expire` and `existing`.
+    """One thing that happens to one item; made by `put`, `update`, `delete`, `expire` and `existing`.
 
     Attributes:
         kind: What happens.
         table: The table.
-        item: The item after it, or its key, as a boto3 client takes it.
+        item: The item after it, its key and what is set, or its key, as a boto3 client takes it.
     """
 
-    kind: Literal["existing", "put", "delete", "expire"]
+    kind: Literal["existing", "put", "update", "delete", "expire"]
     table: Table
     item: Image
 
@@ -74,6 +75,20 @@ def put(table: Table, item: Mapping[str, object]) -> Change:
         EventError: A key attribute is missing.
     """
     return Change("put", table, _whole(table, item))
+
+
+def update(table: Table, item: Mapping[str, object]) -> Change:
+    """Some attributes of an item are set, and the others stay as they are; it is made if it is not there.
+
+    Args:
+        table: A source table.
+        item: Its key, and the attributes that are set, as Python values.
+
+    Raises:
+        BadValueError: A value that DynamoDB does not have, such as a float.
+        EventError: A key attribute is missing.
+    """
+    return Change("update", table, _whole(table, item))
 
 
 def existing(table: Table, item: Mapping[str, object]) -> Change:

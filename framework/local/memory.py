@@ -4,7 +4,7 @@ Property tests use it by direct calls, by the thousand; benchmarks through a rea
 methods are named and shaped as the boto3 client's, its errors are botocore's `ClientError` with the service's
 codes.
 
-What it leaves out raises NotImplementedError: the parameters from before expressions, parallel scans. There
+What it leaves out raises NotImplementedError: the parameters from before expressions. There
 are no throttles and no conflicts: one lock lets one request through at a time.
 """
 
@@ -232,7 +232,7 @@ class MemoryDynamoDB:
         """The items of one partition of a table or an index, in order, up to 1 MB."""
         return self._page(query_of, request)
 
-    @_operation("Scan", _PAGE)
+    @_operation("Scan", _PAGE | {"Segment", "TotalSegments"})
     def scan(self, **request: Any) -> Response:
         """All items of a table or entries of an index, up to 1 MB, in the order of the keys."""
         return self._page(scan_of, request)

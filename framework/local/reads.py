@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from zlib import crc32
 
 from framework.codec import Image
 from framework.local.capacity import item_size, read_units
@@ -34,6 +35,7 @@ Request: TypeAlias = Mapping[str, Any]
 Candidates: TypeAlias = list[tuple[Order, Image]]
 
 _LARGEST_PAGE = 1024 * 1024  # bytes
+_MOST_SEGMENTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,20 @@ def scan_of(table: Table, request: Request) -> tuple[dict[str, Any], float]:
     index = _index(table, request)
     selection = _selection(request)
     start = _start(table, index, request, whole=True)
-    candidates = table.everything(index)
+    candidates = _segment(request, table.keys[0], table.everything(index))
     if start is not None:
         candidates = candidates[bisect_right(candidates, start, key=_order) :]
     return _answer(table, index, request, selection, candidates)
+
+
+def _segment(request: Request, key: str, candidates: Candidates) -> Candidates:
+    """Those of one of a parallel scan's segments: all items of a partition key are in the same one."""
+    segment, total = request.get("Segment"), request.get("TotalSegments")
+    if segment is None and total is None:
+        return candidates
+    if segment is None or total is None or not 0 <= segment < total <= _MOST_SEGMENTS:
+        raise RefusedError(f"The Segment and TotalSegments parameters do not go together: {segment} of {total}")
+    return [pair for pair in candidates if crc32(repr(pair[1][key]).encode()) % total == segment]
 
 
 def _index(table: Table, request: Request) -> Index | None:

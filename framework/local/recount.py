@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
+from zlib import crc32
 
 from framework.app import App
 from framework.codec import Image, decode, decode_item, plain_json
@@ -91,9 +92,11 @@ class Recount:
     """What the tables of an app have to hold after some changes.
 
     - Every aggregate that has to be there is there, every measure's attribute equals, the index's partition key is the
-      window's label, the mark is the aggregation's name, its time to live is that of its retention, and beside keys and
-      watermarks there is nothing else.
-    - No other item is in the target tables, but the users' own, each as it was put.
+      prefix, the window's label and the group's shard, or is missing where the item's total is below the threshold,
+      the mark is the aggregation's name, its time to live is that of its retention, and beside keys and watermarks
+      there is nothing else.
+    - No other item is in the tables, but the users' own, each as it was put, with the entries of sparse indexes that it
+      has to have (`entries.py`).
     - An aggregate from which everything was taken back has to be there, with zeros: it keeps the watermarks. One to
       which nothing was ever added must not be there.
     - The items of an aggregate's partitions are added up; which of them there are is not compared.
@@ -125,7 +128,7 @@ class Recount:
             ]
         self._expected = {
             (declaration.name, *share): _Totals(declaration.slots, lanes)
-            for declaration in app.declarations
+            for declaration in (cls._declaration for cls in app.aggregations)
             for share, lanes in _contributions(declaration, changes).items()
         }
 
@@ -165,7 +168,7 @@ class Recount:
 
     def _places(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """Which aggregate an item may be of, by table and key."""
-        declarations = {declaration.name: declaration for declaration in self._app.declarations}
+        declarations = {cls.name: cls._declaration for cls in self._app.aggregations}
         return {
             _place(declarations[name], group, label, partition): (name, group, label)
             for name, group, label in self._expected
@@ -217,7 +220,7 @@ class _Totals:
                 yield Wrong(declaration.name, key, self._text(), came)
             return
         for item in items:
-            yield from _misshapen(declaration, label, item)
+            yield from _misshapen(declaration, group, label, item)
         try:
             values = [tuple(Decimal(item[slot.attribute]["N"]) for slot in self._slots) for item in items]
         except KeyError:
@@ -239,11 +242,15 @@ def _place(declaration: Declaration, group: str, label: str, partition: int) -> 
     return table.name, key_text(table, declaration.key(group, label, partition))
 
 
-def _misshapen(declaration: Declaration, label: str, item: Image) -> Iterator[Wrong]:
+def _misshapen(declaration: Declaration, group: str, label: str, item: Image) -> Iterator[Wrong]:
     """What of an aggregate item is wrong beside the measures."""
-    fixed = {MARK: {"S": declaration.name}}
-    if declaration.index is not None:
-        fixed[declaration.index.pk] = {"S": label}
+    fixed: dict[str, Any] = {MARK: {"S": declaration.name}}
+    index = declaration.index
+    if index is not None:
+        shard = f"#{crc32(group.encode()) % index.shards}" if index.shards > 1 else ""
+        total = Decimal(0) if index.when is None else Decimal(item.get(index.when.measure, {}).get("N", "0"))
+        qualifies = index.when is None or total >= index.when.limit
+        fixed[index.pk] = {"S": f"{index.prefix}{label}{shard}"} if qualifies else None
     if declaration.target.ttl is not None and (over := declaration.expiry(label)) is not None:
         fixed[declaration.target.ttl] = {"N": str(over)}
     known = {*declaration.target.keys, *fixed, *(slot.attribute for slot in declaration.slots)}

@@ -23,6 +23,7 @@ from framework.consumer import Consumer
 from framework.control import Control
 from framework.filters import compile_filters
 from framework.local.clock import Clock
+from framework.local.entries import Entries
 from framework.local.faults import Chance, Faults
 from framework.local.faulty import Broken, Poller
 from framework.local.history import WINDOW_SECONDS, Change
@@ -49,11 +50,13 @@ class Run:
         wrong: Every item that is not what it has to be; empty if all is well.
         happened: How often each fault came.
         aggregates: How many aggregates there have to be.
+        entries: How many items have to have an entry in a sparse index, for each of them.
     """
 
     wrong: tuple[Wrong, ...]
     happened: Counter[str]
     aggregates: int
+    entries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class Simulation:
             What came of it.
 
         Raises:
-            ConfigurationError: A change of a table that no aggregation reads.
+            ConfigurationError: A change of a table that no handler reads.
             AssertionError: It did not come to an end, or records were lost.
             Exception: Whatever a consumer raised: simulated faults never make it raise.
         """
@@ -143,8 +146,12 @@ class Simulation:
         finally:
             log.disabled = was_off
         recount = Recount(self._app, self._world.seen, by_item=self._delivery == "ledger")
-        wrong = recount.wrong(self._world.items(), self._world.left)
-        return Run(tuple(wrong), self._chance.happened, recount.aggregates)
+        entries = Entries(self._app, self._world.seen)
+        wrong = [
+            *recount.wrong(self._world.items(), entries.items(self._world.left)),
+            *entries.wrong_writes(self._world.written),
+        ]
+        return Run(tuple(wrong), self._chance.happened, recount.aggregates, entries.count(self._world.left))
 
     def set_aside(self) -> list[str]:
         """Why records were set aside, each reason once."""

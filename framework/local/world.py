@@ -7,6 +7,7 @@ from typing import Any
 from framework.app import App
 from framework.codec import Image
 from framework.errors import ConfigurationError
+from framework.lanes import MARK
 from framework.local.clock import Clock
 from framework.local.history import EXPIRY, Change, key_text, record_of, stream_arn
 from framework.local.memory import MemoryDynamoDB
@@ -15,10 +16,10 @@ from framework.local.recount import Seen
 from framework.local.streams import Stream
 from framework.tables import Table
 
-__all__ = ["CONTROL", "World", "table_requests"]
+__all__ = ["CONTROL", "CONTROL_REQUEST", "World", "table_requests"]
 
 CONTROL = "streamfold-control"
-_CONTROL = {
+CONTROL_REQUEST: dict[str, Any] = {
     "TableName": CONTROL,
     "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
     "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
@@ -46,6 +47,7 @@ class World:
         streams: The streams, by their tables' names.
         seen: The changes of the users' items that a stream tells of.
         left: The users' items, by table and text of the key.
+        written: What Streamfold wrote to items that it did not make: the table, the item before and after.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class World:
         shards: int,
     ) -> None:
         self.client = MemoryDynamoDB(clock=lambda: clock.now, metered=False, on_change=self._record)
-        for request in (*requests, _CONTROL):
+        for request in (*requests, CONTROL_REQUEST):
             self.client.create_table(**request)
         self._tables = {table.name: table for table in tables}
         self._clock = clock
@@ -65,6 +67,7 @@ class World:
         self.streams = {name: Stream(stream_arn(self._tables[name]), shards=shards) for name in sources}
         self.seen: list[Seen] = []
         self.left: dict[str, dict[str, Image]] = {name: {} for name in self._tables}
+        self.written: list[tuple[str, Image | None, Image]] = []
 
     def apply(self, change: Change) -> None:
         """Let a change happen.
@@ -85,6 +88,8 @@ class World:
         try:
             if change.kind in ("put", "existing"):
                 self.client.put_item(TableName=table.name, Item=change.item)
+            elif change.kind == "update":
+                self.client.update_item(**_update_request(table, change.item))
             else:
                 self.client.delete_item(TableName=table.name, Key=change.item)
         finally:
@@ -115,6 +120,8 @@ class World:
                 del self.left[name][key]
             else:
                 self.left[name][key] = new
+        elif new is not None and MARK not in new:
+            self.written.append((name, old, new))
         stream = self.streams.get(name)
         if stream is None or (change is not None and change.kind == "existing"):
             return
@@ -125,3 +132,14 @@ class World:
             if expiry:
                 record["userIdentity"] = EXPIRY
         shard.append(record, at=self._clock.now)
+
+
+def _update_request(table: Table, item: Image) -> dict[str, Any]:
+    """The arguments of the `UpdateItem` that sets all of an item but its key."""
+    set_ = [name for name in item if name not in table.keys]
+    request: dict[str, Any] = {"TableName": table.name, "Key": {name: item[name] for name in table.keys}}
+    if set_:
+        request["UpdateExpression"] = "SET " + ", ".join(f"#n{n} = :n{n}" for n in range(len(set_)))
+        request["ExpressionAttributeNames"] = {f"#n{n}": name for n, name in enumerate(set_)}
+        request["ExpressionAttributeValues"] = {f":n{n}": item[name] for n, name in enumerate(set_)}
+    return request

@@ -76,7 +76,52 @@ def test_local_says_so_where_nothing_was_counted(tmp_path: Path, capsys: pytest.
 def test_top_ranks_a_window_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(write(tmp_path, "plain"))
     assert main(["top", *APP, "--events", file, "monthly-downloads", "2018-01", "-n", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"group": "a", "window": "2018-01", "DownloadCount": 6}
+    best, about = map(json.loads, capsys.readouterr().out.splitlines())
+    assert best == {"group": "a", "window": "2018-01", "DownloadCount": 6}
+    assert about["readUnits"] == 0.5
+    goes_on = ["monthly-downloads", "2018-01", "--token", about["token"], "--json"]
+    assert main(["top", *APP, "--events", file, *goes_on]) == 0
+    *rest, about = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [(one["group"], one["DownloadCount"]) for one in rest] == [("b", 3)]
+    assert about["token"] is None
+
+
+def test_top_begins_at_any_rank_and_at_either_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "events.jsonl"
+    items = [download(song, n, "2018-01-15") for song, plays in (("a", 3), ("b", 1), ("c", 2)) for n in range(plays)]
+    file.write_text("".join(json.dumps(item) + "\n" for item in items))
+    command = ["top", *APP, "--events", str(file), "monthly-downloads", "2018-01"]
+    assert main([*command, "--start", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("c") < out.index("b ")
+    assert "█" in out
+    assert "0.5 read units\n" in out
+    assert main([*command, "--bottom", "-n", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "b" in out.splitlines()[1]
+    assert "0.5 read units, more with --token " in out
+
+
+def test_a_series_is_a_sparkline_bars_and_a_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "events.jsonl"
+    dates = [("2018-01-15", 4), ("2018-03-01", 8), ("2018-04-01", 1)]
+    items = [download("a", f"{at}-{n}", at) for at, plays in dates for n in range(plays)]
+    file.write_text("".join(json.dumps(item) + "\n" for item in items))
+    command = ["series", *APP, "--events", str(file), "monthly-downloads", "a", "2018-01", "2018-04"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "monthly-downloads, a: DownloadCount ▅▁█▂"
+    assert [line.split()[:2] for line in lines[1:5]] == [
+        ["2018-01", "4"],
+        ["2018-02", "0"],
+        ["2018-03", "8"],
+        ["2018-04", "1"],
+    ]
+    assert lines[5] == "together: DownloadCount 13"
+    assert main([*command, "--json"]) == 0
+    *months, total = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [month["DownloadCount"] for month in months] == [4, 0, 8, 1]
+    assert total == {"total": {"DownloadCount": 13}, "readUnits": 1}
 
 
 def test_a_bad_record_is_named_and_the_exit_code_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,6 +143,7 @@ def test_a_bad_record_is_named_and_the_exit_code_says_so(tmp_path: Path, capsys:
         (["local", *APP, "--events", "x", "--table", "Other"], "expected a source table"),
         (["top", *APP, "nothing", "2018-01"], "expected an aggregation"),
         (["top", *APP, "monthly-downloads", "2018-13", "--events", "x"], "2018-13"),
+        (["series", *APP, "monthly-downloads", "a", "2018-01", "2018-13", "--events", "x"], "2018-13"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_printed(

@@ -177,7 +177,7 @@ def test_the_protocol_changes_once_the_stream_is_said_to_be_drained(
         (["redrive", "--control", ""], "--control: expected the control table's name, came none"),
         (
             ["redrive", "--handler", "wieghts"],
-            "app 'weights': expected an aggregation ('weights', 'downloads'), came 'wieghts'",
+            "app 'weights': expected a handler ('weights', 'downloads'), came 'wieghts'",
         ),
         (["redrive", "--failures", "x", "--handler", "weights"], "--failures: expected no other choice of entries"),
         (["redrive", "--failures", "no/such/file"], "No such file"),

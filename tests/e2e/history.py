@@ -7,13 +7,27 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from framework import Aggregation, AllTime, App, Count, Index, Max, Min, Monthly, Sum, Table
+from framework import Aggregation, AllTime, App, Count, Index, Max, Min, Monthly, Sum, Table, at_least
 
-__all__ = ["MENDED", "MONTHS", "SHARDS", "TAKEN", "Counts", "History", "Record", "app", "number_of", "ranked"]
+__all__ = [
+    "CHARTED",
+    "MENDED",
+    "MONTHS",
+    "SHARDS",
+    "TAKEN",
+    "Counts",
+    "History",
+    "Record",
+    "app",
+    "number_of",
+    "ranked",
+]
 
 SHARDS = 2
 # An artist whose aggregate cannot be written as long as somebody else's item is at its key.
 TAKEN = "taken"
+# The plays from which on an artist is in the chart of a month: some get there, and some get there and fall again.
+CHARTED = 9
 # The weight that a mended handler finds where there is none.
 MENDED = "7"
 MONTHS = ("2018-01", "2018-02")
@@ -35,7 +49,7 @@ totals = Table("Totals", pk="key")
 
 
 class Artists(Aggregation):
-    """Ranked by month."""
+    """Ranked by month, from some plays on."""
 
     name = "artists"
     source = plays
@@ -44,7 +58,7 @@ class Artists(Aggregation):
     window = Monthly("at")
     Plays = Count()
     Weight = Sum("weight")
-    index = Index("Ranking", pk="Month", sk="Plays")
+    index = Index("Ranking", pk="Month", sk="Plays", prefix="plays#", when=at_least("Plays", CHARTED), shards=3)
 
 
 class Kinds(Aggregation):

@@ -24,7 +24,7 @@ from tests.e2e.emulator import Microburst, Ministack, Roto
 from tests.e2e.faults import FAULTS
 from tests.e2e.history import MENDED, TAKEN, Artists, Counts, app, ranked
 
-__all__ = ["CONTROL", "Consume", "Emulator", "Trial", "no_object"]
+__all__ = ["CONTROL", "Consume", "Emulator", "Trial", "direct_client", "lambdas_client", "no_object"]
 
 CONTROL = "Control"
 
@@ -74,7 +74,7 @@ class Trial:
         with ExitStack() as stack:
             emulator = stack.enter_context(self._kind(self._folder))
             self.proxy = stack.enter_context(Microburst(self._folder, emulator.endpoint, self._seed))
-            self.direct = _direct(emulator.endpoint)
+            self.direct = direct_client(emulator.endpoint)
             for table in app.tables:
                 self.direct.create_table(**create_table_request(app, table))
             self.direct.create_table(**_CONTROL)
@@ -87,7 +87,7 @@ class Trial:
 
     def client(self) -> Any:
         """A client of the proxy."""
-        client = _lambdas(self.proxy.endpoint, self._patch)
+        client = lambdas_client(self.proxy.endpoint, self._patch)
         if self._kind is Roto:
             _bring_refusing_items(client, self.direct)
         return client
@@ -109,8 +109,11 @@ class Trial:
         }
 
     def ranking(self, month: str) -> list[tuple[str, Any]]:
-        """A month's artists and their plays, as the index has them."""
-        return [(str(each.group), each["Plays"]) for each in Artists.all(month, client=self.direct)]
+        """A month's artists and their plays, as the index has them, each on a page that goes on after the last."""
+        pages = [Artists.top(month, 1, client=self.direct)]
+        while pages[-1].token is not None:
+            pages.append(Artists.top(month, 1, token=pages[-1].token, client=self.direct))
+        return [(str(each.group), each["Plays"]) for page in pages for each in page]
 
     def entries(self) -> list[dict[str, Any]]:
         """The entries of the quarantine."""
@@ -139,12 +142,12 @@ def no_object(name: str, content: bytes) -> None:
     raise AssertionError(f"no object was expected, came {name}")
 
 
-def _direct(endpoint: str) -> Any:
+def direct_client(endpoint: str, service: str = "dynamodb") -> Any:
     """A client that meets no faults."""
-    return botocore.session.get_session().create_client("dynamodb", endpoint_url=endpoint, config=Config(proxies={}))
+    return botocore.session.get_session().create_client(service, endpoint_url=endpoint, config=Config(proxies={}))
 
 
-def _lambdas(endpoint: str, patch: pytest.MonkeyPatch) -> Any:
+def lambdas_client(endpoint: str, patch: pytest.MonkeyPatch) -> Any:
     """A client as one of Lambda's processes has it, which sends its requests to an endpoint."""
     patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
     return dynamodb.__wrapped__()

@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 from framework import Aggregation, AllTime, App, Count, Index, Max, Min, Sum, Table
 from framework.codec import decode_item
-from framework.deliver import Delivery, Terms
+from framework.deliver import Delivery
 from framework.lanes import MARK
 from framework.local.memory import MemoryDynamoDB
 from framework.local.moto_quirks import Moto
 from framework.local.provision import create_table_request
 from framework.plan import Update
+from framework.writer import Terms
 
 plays = Table("Plays", pk="id")
 shares = Table("Shares", pk="genre", sk="label")

@@ -14,9 +14,10 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Annotations, Match, Template
 
-from framework import Aggregation, App, Average, Count, Daily, Index, Monthly, Sum, Table, attr
+from framework import Aggregation, App, Average, Count, Daily, Index, Monthly, SparseIndex, Sum, Table, attr
 from framework.manifest import manifest
 from handlers.app import app as music
+from handlers.open_orders import OpenOrders
 from infra.settings import read_settings
 from infra.stack import StreamfoldStack
 
@@ -103,6 +104,17 @@ class Stays(Aggregation):
     sk_prefix = "stays#"
 
 
+class LongStays(SparseIndex):
+    """The longest stays on a page, by a number."""
+
+    name = "long-stays"
+    source = visits
+    index = Index("LongStays", pk="page", sk="Long", sk_type="N")
+    when = attr("seconds").ge(600)
+    sort = attr("seconds")
+    include = ("user",)
+
+
 APPS = {
     "music": music,
     "shop": App("shop", [Sales, Refunds, Views, Stays]),
@@ -133,6 +145,8 @@ APPS["table __proto__"] = App("one", [type("Likes", (Stays,), {"target": Table("
 APPS["global"] = App(
     "one", [type("Likes", (Stays,), {"source": Table("Likes", pk="page", home="eu-west-1"), "target": None})]
 )
+# Of both kinds: an index of other types beside one of an aggregation, and a table with a sparse index alone.
+APPS["sparse"] = App("sparse", [Views, LongStays, OpenOrders])
 # Orders is there already; Visits and Totals are made.
 SHOP: dict[str, Any] = {"tables": {"Orders": {"name": "shop-orders", "streamArn": ORDERS_STREAM}}}
 

@@ -72,6 +72,27 @@ def test_several_changes_are_refused_with_the_waves_to_deploy(before: Any, waves
     )
 
 
+def test_shards_may_be_raised_at_any_time_and_are_remembered(tmp_path: Path) -> None:
+    few, many = ({"MonthDownloadsIndex": {**MONTHS, "shards": {"downloads": n}}} for n in (4, 8))
+    for before in ({"MonthDownloadsIndex": MONTHS}, few, many):
+        remember(tmp_path, before)
+        assert indexes_now(tmp_path, Settings(), "music", "MusicLibrary", many) == many
+
+
+@pytest.mark.parametrize(("shards", "came"), [({"downloads": 4}, 4), ({"other": 8}, 1), (None, 1)])
+def test_fewer_shards_than_entries_may_be_in_are_refused(
+    shards: dict[str, int] | None, came: int, tmp_path: Path
+) -> None:
+    remember(tmp_path, {"MonthDownloadsIndex": {**MONTHS, "shards": {"downloads": 8}}})
+    wanted: Any = {"MonthDownloadsIndex": MONTHS if shards is None else {**MONTHS, "shards": shards}}
+    with pytest.raises(ConfigurationError) as raised:
+        indexes_now(tmp_path, Settings(), "music", "MusicLibrary", wanted)
+    assert str(raised.value) == (
+        "table 'MusicLibrary': index 'MonthDownloadsIndex': expected 8 shards or more for 'downloads', since its "
+        f"entries may be in all of them, came {came}"
+    )
+
+
 def test_each_wave_changes_one_index_and_the_last_is_what_is_wanted(tmp_path: Path) -> None:
     remember(tmp_path, {"MonthDownloadsIndex": WIDER, "GenreIndex": OTHER})
     waves = []

@@ -71,6 +71,21 @@ def test_an_index_holds_the_measures_and_no_lanes(
     assert [types[name] for name in key] == ["S", "N"]
 
 
+def test_a_table_has_its_sparse_indexes_beside_those_of_aggregations() -> None:
+    visits, orders = (table(deploy("sparse"), name) for name in ("Visits", "CustomerOrders"))
+    views, stays = visits["GlobalSecondaryIndexes"]
+    assert (views["IndexName"], views["KeySchema"]) == ("ViewsIndex", keys("ViewsDay", "Views"))
+    projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["user"]}
+    assert stays == {"IndexName": "LongStays", "KeySchema": keys("page", "Long"), "Projection": projection}
+    types = {each["AttributeName"]: each["AttributeType"] for each in visits["AttributeDefinitions"]}
+    assert types == {"page": "S", "at": "S", "ViewsDay": "S", "Views": "N", "Long": "N"}
+    (open_,) = orders["GlobalSecondaryIndexes"]
+    assert (open_["KeySchema"], open_["Projection"]) == (
+        keys("CustomerId", "OrderOpenDate"),
+        {"ProjectionType": "KEYS_ONLY"},
+    )
+
+
 def test_tables_and_their_consumers_are_called_what_the_context_says() -> None:
     found = music(tables={"MusicLibrary": {"name": "music-of-dev"}})
     assert table(found, "music-of-dev")

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framework import App, StreamfoldError, Table
+from framework import App, Index, SparseIndex, StreamfoldError, Table, attr
 from framework.consumer import Consumer
 from framework.control import Control
 from framework.failures import failure_of
@@ -104,7 +104,29 @@ class Elsewhere(Everything):
     source = Table("MusicLibrary", pk="songID", sk="SK", home="eu-west-1")
 
 
-NAMES = ("monthly-downloads", "everything")
+class Copied(SparseIndex):
+    """A sparse index that copies an attribute."""
+
+    name = "copied"
+    source = Everything.source
+    index = Index("Copied", pk="songID", sk="Copied")
+    when = ~attr("SK").equals("x")
+    sort = attr("Timestamp")
+
+
+class Called(SparseIndex):
+    """A sparse index by a function."""
+
+    name = "called"
+    source = Everything.source
+    index = Index("Called", pk="Called", sk="SK")
+
+    @staticmethod
+    def entry(item: Any) -> dict[str, Any] | None:
+        return {"Called": item["Timestamp"]} if len(item) != 2 else None
+
+
+NAMES = ("monthly-downloads", "everything", "copied", "called")
 # Without a control table, and by each protocol with one.
 deliveries = st.sampled_from([None, "lanes", "ledger"])
 
@@ -116,7 +138,15 @@ def consumer(an_app: App, client: Untouched, delivery: str | None) -> Consumer:
     return Consumer(an_app, "MusicLibrary", client, control=control, delivery=delivery, connections=1)
 
 
-apps = st.sampled_from([app, App("everything", [Everything]), App("elsewhere", [Elsewhere])])
+apps = st.sampled_from(
+    [
+        app,
+        App("everything", [Everything]),
+        App("elsewhere", [Elsewhere]),
+        App("copied", [Copied]),
+        App("called", [Called]),
+    ]
+)
 
 
 @given(apps, deliveries, events)

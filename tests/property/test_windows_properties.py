@@ -270,3 +270,21 @@ def test_a_window_is_over_when_none_of_its_moments_is_to_come_and_soon_then(kind
     assert second < end <= second + LONGEST[kind] * DAY
     for later in (end, end + 1, end + 1800, end + 3600, end + DAY):
         assert label(window, {"N": str(later)}) > name
+
+
+@pytest.mark.parametrize("zone", sorted(TURNS))
+@pytest.mark.parametrize(
+    ("kind", "step", "around"),
+    [(Hourly, 1, 3 * 3600), (Daily, 3600, 40 * DAY), (Weekly, 3600, 60 * DAY),
+     (Monthly, 6 * 3600, 500 * DAY), (Yearly, DAY, 3000 * DAY)],
+)  # fmt: skip
+def test_the_windows_between_two_are_those_that_the_moments_between_lie_in(
+    kind: type[Window], step: int, around: int, zone: str
+) -> None:
+    window = kind("at", tz=zone)  # type: ignore[call-arg]
+    label = window.compile()
+    moments = range(TURNS[zone] - around, TURNS[zone] + around, step)
+    expected = list(dict.fromkeys(label({"at": {"N": str(moment)}}) for moment in moments))
+    assert list(window.between(expected[0], expected[-1])) == expected
+    middle = expected[len(expected) // 2]
+    assert list(window.between(middle, expected[-1])) == expected[len(expected) // 2 :]

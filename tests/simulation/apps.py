@@ -8,7 +8,22 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
-from framework import Aggregation, AllTime, App, Average, Count, Daily, Index, Max, Min, Monthly, Sum, Table, attr
+from framework import (
+    Aggregation,
+    AllTime,
+    App,
+    Average,
+    Count,
+    Daily,
+    Index,
+    Max,
+    Min,
+    Monthly,
+    Sum,
+    Table,
+    at_least,
+    attr,
+)
 from framework.testing import Change, delete, existing, expire, put
 
 events = Table("Events", pk="id", sk="SK", ttl="expires")
@@ -16,6 +31,7 @@ orders = Table("Orders", pk="number", pk_type="N", home="eu-west-1")
 totals = Table("Totals", pk="key")
 kept = Table("Kept", pk="kind", sk="day", ttl="until")
 ranks = Table("Ranks", pk="group", sk="window")
+charts = Table("Charts", pk="group", sk="window")
 
 
 class Downloads(Aggregation):
@@ -126,12 +142,53 @@ class Recent(Aggregation):
     Orders = Count()
 
 
+class Chart(Aggregation):
+    """In an index that it shares, by shards, as long as the sum reaches a threshold; it falls as well as it rises."""
+
+    name = "chart"
+    source = events
+    target = charts
+    group_by = ("kind", "id")
+    window = Monthly("at")
+    on_expiry = "retract"
+    Score = Sum("amount")
+    index = Index("Chart", pk="Entry", sk="Score", prefix="chart#", when=at_least("Score", Decimal("0.1")), shards=3)
+
+
+class Busy(Aggregation):
+    """In the same index under another prefix, by a count."""
+
+    name = "busy"
+    source = events
+    target = charts
+    group_by = "kind"
+    window = Daily("at")
+    Score = Sum("amount")
+    Items = Count()
+    index = Index("Chart", pk="Entry", sk="Score", prefix="busy#", when=at_least("Items", 2))
+
+
+class Steep(Aggregation):
+    """A threshold that the greatest numbers reach, beside an extreme, of inserts."""
+
+    name = "steep"
+    source = events
+    target = charts
+    group_by = "kind"
+    window = AllTime()
+    changes = "inserts"
+    Score = Sum("amount")
+    Least = Min("amount")
+    index = Index("Chart", pk="Entry", sk="Score", prefix="steep#", when=at_least("Score", 10**20 - 1), shards=2)
+
+
 APPS = (
     App("own-table", [Downloads, Songs]),
     App("two-handlers", [Downloads, Amounts]),
     App("partitions", [Kinds, Extremes]),
     App("two-sources", [Customers, Recent, Plays]),
-    App("all", [Downloads, Songs, Amounts, Kinds, Extremes, Customers, Recent, Plays]),
+    App("charts", [Chart, Busy, Steep]),
+    App("all", [Downloads, Songs, Amounts, Kinds, Extremes, Customers, Recent, Plays, Chart, Busy, Steep]),
 )
 KINDS = ("download", "upload", "a#b")
 TIMES = ("2018-01-31T23:59:59Z", "2018-02-01T00:00:00Z", "2018-02-01T00:30:00+01:00", "2018-02-28T12:00:00Z")

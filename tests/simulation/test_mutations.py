@@ -165,6 +165,32 @@ def with_late_changes_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fold, "_compile_lateness", lambda declaration: None)
 
 
+def with_a_threshold_that_no_condition_guards(patch: pytest.MonkeyPatch) -> None:
+    qualifies = plan._qualifies
+
+    def unguarded(build: Any, *arguments: Any) -> bool:
+        before = list(build.conditions)
+        found = qualifies(build, *arguments)
+        build.conditions[:] = before
+        return found
+
+    patch.setattr(plan, "_qualifies", unguarded)
+
+
+def with_a_threshold_that_only_what_is_added_reaches(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(plan, "_qualifies", lambda build, when, added, known: added >= when.limit)
+
+
+def with_entries_that_never_leave(patch: pytest.MonkeyPatch) -> None:
+    arguments = plan._Expression.arguments
+
+    def kept(self: Any) -> dict[str, Any]:
+        self.removes.clear()
+        return used(arguments(self))
+
+    patch.setattr(plan._Expression, "arguments", kept)
+
+
 def with_edits_and_deletes_in_child_shards_lost(patch: pytest.MonkeyPatch) -> None:
     jobs = Consumer._jobs
 
@@ -238,6 +264,9 @@ MUTATIONS = [
     with_take_backs_that_make_aggregates,
     with_expiry_taken_for_a_delete,
     with_late_changes_counted,
+    with_a_threshold_that_no_condition_guards,
+    with_a_threshold_that_only_what_is_added_reaches,
+    with_entries_that_never_leave,
     with_edits_and_deletes_in_child_shards_lost,
 ]
 

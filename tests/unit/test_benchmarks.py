@@ -11,6 +11,7 @@ import pytest
 from benchmarks.alternatives import HANDLERS, Handler
 from benchmarks.events import LARGEST_BATCH, LARGEST_PAYLOAD, event_of, recount
 from benchmarks.extremes import extremes
+from benchmarks.indexes import reads, writes
 from benchmarks.row import Case, WrongCountError, cost_of
 
 
@@ -58,9 +59,30 @@ def test_an_events_downloads_are_spread_evenly_over_its_songs() -> None:
     )
 
 
+def test_a_process_that_knows_the_extremes_improves_them_at_no_cost() -> None:
+    assert [(step.requests, step.wcu) for step in extremes(batches=8, records=100, songs=10)] == [(10, 10)] * 8
+
+
 def test_extremes_that_stand_cost_nothing_and_those_that_improve_a_second_request() -> None:
-    first, *later = extremes(batches=8, records=100, songs=10)
+    first, *later = extremes(batches=8, records=100, songs=10, fresh=True)
     assert first.requests == 10
     assert all(10 <= step.requests <= 20 for step in later)
     assert sum(step.requests for step in later[3:]) < sum(step.requests for step in later[:4])
     assert all(step.wcu == step.requests for step in (first, *later))
+
+
+def test_a_threshold_spares_the_index_what_is_below_and_shards_cost_nothing_to_write() -> None:
+    plain, sharded, charted, fresh, both = writes(batches=6, records=200, songs=500, limit=5)
+    assert (sharded.requests, sharded.wcu, sharded.entries) == (plain.requests, plain.wcu, plain.entries)
+    assert (both.requests, both.wcu, both.entries) == (charted.requests, charted.wcu, charted.entries)
+    assert charted.requests == plain.requests
+    assert charted.wcu < plain.wcu * 0.7
+    assert charted.entries < plain.entries / 4
+    assert fresh.wcu - charted.wcu == fresh.requests - charted.requests > 0
+
+
+def test_the_top_ten_cost_a_request_a_key_and_not_the_table() -> None:
+    one, eight, scan = reads(aggregates=3000, latency_ms=0)
+    assert (one.requests, one.read_units) == (1, 0.5)
+    assert (eight.requests, eight.read_units) == (9, 4.5)
+    assert scan.read_units > 30

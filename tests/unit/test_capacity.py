@@ -1,9 +1,11 @@
+import re
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from framework.local.capacity import IndexShape, item_size, read_units, write_units
+from framework.local.capacity import IndexShape, item_size, most_changes, read_units, write_units
 
 KB = 1024
 
@@ -120,3 +122,28 @@ def test_a_read_costs_a_unit_for_four_kilobytes_and_half_when_eventual(
     size: int, consistent: bool, units: float
 ) -> None:
     assert read_units(size, consistent=consistent) == units
+
+
+@pytest.mark.parametrize(
+    ("shards", "seconds", "each", "changes"),
+    [
+        (1, 0, 1, 500),  # 1,000 units a second, two a move
+        (8, 0, 1, 4000),
+        (1, 1, 10, 5000),  # ten changes of one in each batch
+        (1, 30, 1 / 60, 500),  # nothing to gather
+        (8, 30, 0.1, 12_000),
+    ],
+)
+def test_an_index_takes_what_its_keys_take_times_what_a_batch_gathers(
+    shards: int, seconds: int, each: float, changes: int
+) -> None:
+    assert most_changes(shards, seconds, each=each) == changes
+
+
+def test_the_table_in_the_docs_is_what_the_rules_come_to() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "indexes.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| \d+ \| [\d,]+ \|", line)]
+    assert [int(row[0]) for row in rows] == [1, 2, 4, 8, 16]
+    for shards, *changes in rows:
+        expected = [most_changes(int(shards), seconds) for seconds in (0, 1, 5, 30)]
+        assert changes == [f"{each:,.0f}" for each in expected]

@@ -27,6 +27,7 @@ from framework import (
     Monthly,
     Sum,
     Table,
+    at_least,
     attr,
 )
 from framework.app import load_app
@@ -87,6 +88,10 @@ def declare(**fields: Any) -> type[Aggregation]:
         ({"index": Index("ByMonth", pk="Month", sk="Nothing")}, r"Downloads.index: expected a sort key that a measure keeps \('DownloadCount'\)"),
         ({"index": Index("ByMonth", pk="SK", sk="DownloadCount")}, "Downloads.index: expected an attribute that is not a key of the target"),
         ({"index": Index("ByMonth", pk="DownloadCount", sk="SK")}, "Downloads.index: expected an attribute that is not kept by a measure"),
+        ({"index": Index("ByMonth", pk="Month", sk="DownloadCount", when=at_least("Downloads", 5))}, r"Downloads.index: expected when: at_least of a Count or a Sum \('DownloadCount'\), came at_least\('Downloads', 5\)"),
+        ({"A": Average("x"), "index": Index("ByMonth", pk="Month", sk="DownloadCount", when=at_least("ASum", 5))}, "Downloads.index: expected when: at_least of a Count or a Sum"),
+        ({"M": Max("x"), "changes": "inserts", "index": Index("ByMonth", pk="Month", sk="M", when=at_least("M", 5))}, "Downloads.index: expected when: at_least of a Count or a Sum"),
+        ({"partitions": 2, "index": Index("ByMonth", pk="Month", sk="DownloadCount", when=at_least("DownloadCount", 5))}, "Downloads.index: expected no when beside partitions, since none of an aggregate's items knows its total, came at_least"),
         ({"partitions": 0}, "Downloads.partitions: expected a whole number from 1 to 100, came 0"),
         ({"partitions": True}, "Downloads.partitions: .* came True"),
         ({"partitions": 2.0}, "Downloads.partitions: .* came 2.0"),
@@ -118,7 +123,7 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: Table("x", pk="p"), r"Table\('x'\): name: expected 3 to 255 of the characters"),
         (lambda: Table("a b c", pk="p"), "name: expected"),
         (lambda: Table("abc", pk="\ud800"), "pk: expected an attribute name"),
-        (lambda: App("app", None), "App 'app': aggregations: expected a list, came None"),  # type: ignore[arg-type]
+        (lambda: App("app", None), "App 'app': handlers: expected a list, came None"),  # type: ignore[arg-type]
         (lambda: attr("a") & attr("b").exists(), "expected a condition such as"),
         (lambda: ~attr("a"), "expected a condition such as"),
         (lambda: attr("b").exists() | attr("a"), "expected a condition"),
@@ -132,10 +137,19 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: Table("Music", pk="p", home=5), "home: expected a Region .* came 5"),  # type: ignore[arg-type]
         (lambda: Index("I", pk="Month", sk="Count"), r"Index\('I'\): name: expected 3 to 255"),
         (lambda: Index("ByMonth", pk="Month", sk="Month"), "sk: expected another attribute"),
+        (lambda: Index("ByMonth", pk="Month", sk="Count", prefix=5), r"Index\('ByMonth'\): prefix: expected text of at most 900 bytes, came 5"),  # type: ignore[arg-type]
+        (lambda: Index("ByMonth", pk="Month", sk="Count", prefix="x" * 901), "prefix: expected text of at most 900 bytes"),
+        (lambda: Index("ByMonth", pk="Month", sk="Count", when=100), r"Index\('ByMonth'\): when: expected at_least\(...\) or None, came 100"),  # type: ignore[arg-type]
+        (lambda: Index("ByMonth", pk="Month", sk="Count", shards=0), "shards: expected a whole number from 1 to 100, came 0"),
+        (lambda: Index("ByMonth", pk="Month", sk="Count", shards=101), "shards: expected a whole number from 1 to 100, came 101"),
+        (lambda: Index("ByMonth", pk="Month", sk="Count", shards=True), "shards: expected a whole number from 1 to 100, came True"),
+        (lambda: at_least("Count", 0.5), r"at_least\('Count'\): limit: expected an int or a Decimal, came 0.5"),  # type: ignore[arg-type]
+        (lambda: at_least("Count", 10**38 + 1), "limit: expected a number of at most 38 significant digits"),
+        (lambda: at_least(5, 5), "at_least: measure: expected a measure's name, came 5"),  # type: ignore[arg-type]
         (lambda: Sum(5), "Sum: of: expected an attribute name, came 5"),  # type: ignore[arg-type]
         (lambda: App("", [declare()]), "App: name: expected lower-case letters, digits and hyphens, at most 63, letter first, came ''"),
-        (lambda: App("a", []), "App 'a': aggregations: expected at least one, came none"),
-        (lambda: App("a", [5]), "App 'a': aggregations: expected subclasses of Aggregation, came 5"),  # type: ignore[list-item]
+        (lambda: App("a", []), "App 'a': handlers: expected at least one, came none"),
+        (lambda: App("a", [5]), "App 'a': handlers: expected subclasses of Aggregation or SparseIndex, came 5"),  # type: ignore[list-item]
     ],
 )  # fmt: skip
 def test_a_wrong_value_says_where_expected_and_given(make: Any, message: str) -> None:
@@ -164,7 +178,7 @@ def test_a_home_is_a_region(home: str) -> None:
         ),
         (
             {"name": "two", "sk_prefix": "x#", "index": Index("ByMonth", pk="Month", sk="DownloadCount")},
-            r"expected an index of its own, came \('MusicLibrary', 'ByMonth', 'month'\)",
+            r"index 'ByMonth': expected a prefix such that neither begins the other \('' of Downloads\), came ''",
         ),
         (
             {"name": "two", "window": Daily("t"), "index": Index("ByMonth", pk="Day", sk="DownloadCount")},
@@ -180,6 +194,69 @@ def test_aggregations_that_would_mix_are_refused(second: dict[str, Any], message
     first = declare(index=Index("ByMonth", pk="Month", sk="DownloadCount"))
     with pytest.raises(DeclarationError, match=message):
         App("a", [first, declare(**second)])
+
+
+SHARED = {"pk": "Entry", "sk": "DownloadCount"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "window", "apart"),
+    [
+        ("", "", Daily("t"), True),
+        ("", "", Monthly("t"), False),
+        ("a#", "b#", Monthly("t"), True),
+        ("a#", "a#", Daily("t"), True),
+        ("a#", "a#", Monthly("t"), False),
+        ("a", "ab", Daily("t"), False),
+        ("ab", "a", Daily("t"), False),
+        ("", "b#", Daily("t"), False),
+    ],
+)
+def test_an_index_is_shared_by_prefixes_of_which_none_begins_the_other(
+    first: str, second: str, window: Any, apart: bool
+) -> None:
+    one = declare(index=Index("Shared", prefix=first, **SHARED))
+    other = declare(name="two", sk_prefix="two#", window=window, index=Index("Shared", prefix=second, **SHARED))
+    if apart:
+        assert len(App("a", [one, other]).aggregations) == 2
+    else:
+        with pytest.raises(DeclarationError, match="expected a prefix such that neither begins the other"):
+            App("a", [one, other])
+
+
+def test_no_measure_has_the_name_of_anothers_index_key_in_the_same_table() -> None:
+    first = declare(index=Index("ByMonth", pk="Month", sk="DownloadCount"))
+    second = declare(name="two", sk_prefix="two#", DownloadCount=..., Month=Count())
+    message = "expected a measure with another name than the partition key of index 'ByMonth', came 'Month'"
+    for order in ([first, second], [second, first]):
+        with pytest.raises(DeclarationError, match=message):
+            App("a", order)
+
+
+@pytest.mark.parametrize(
+    ("shards", "prefix", "group", "key"),
+    [
+        (1, "", "blue", "2018-01"),
+        (1, "songs#", "blue", "songs#2018-01"),
+        # For ever, and in every process: what these say is where entries are.
+        (8, "", "blue", "2018-01#4"),
+        (8, "", "red", "2018-01#7"),
+        (8, "", "grün", "2018-01#5"),
+        (100, "songs#", "a#b", "songs#2018-01#32"),
+    ],
+)
+def test_an_entrys_key_is_prefix_label_and_the_shard_of_its_group(
+    shards: int, prefix: str, group: str, key: str
+) -> None:
+    index = Index("ByMonth", pk="Month", sk="DownloadCount", shards=shards, prefix=prefix)
+    assert index.key(group, "2018-01") == key
+    assert key in index.keys("2018-01")
+
+
+@pytest.mark.parametrize("former", [1, 2, 7, 8])
+def test_where_shards_were_raised_the_former_keys_are_among_those_that_are_read(former: int) -> None:
+    before, after = (Index("ByMonth", pk="Month", sk="DownloadCount", shards=n) for n in (former, 8))
+    assert set(before.keys("2018-01")) <= set(after.keys("2018-01"))
 
 
 def test_aggregations_of_one_table_live_together_under_a_prefix_or_another_window() -> None:
@@ -200,7 +277,7 @@ def test_a_base_class_shares_fields_and_measures() -> None:
         Total = Sum("size")
 
     assert [slot.attribute for slot in Two._declaration.slots] == ["Downloads", "Total"]
-    with pytest.raises(DeclarationError, match="App 'a': aggregations: expected subclasses"):
+    with pytest.raises(DeclarationError, match="App 'a': handlers: expected subclasses"):
         App("a", [Base])
 
 

@@ -205,7 +205,7 @@ def test_a_condition_that_no_item_can_fulfil_is_refused(where: Condition) -> Non
 
 
 def test_nothing_to_filter_for_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"filter: expected .* came 'no aggregation'"):
+    with pytest.raises(DeclarationError, match=r"filter: expected .* came 'no handler'"):
         compile_filters([])
 
 

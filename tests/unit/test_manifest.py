@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from framework import Aggregation, AllTime, App, ConfigurationError, Count, Daily, Index, Sum, Table, attr
+from framework import Aggregation, AllTime, App, ConfigurationError, Count, Daily, Index, Sum, Table, at_least, attr
 from framework.app import load_app
 from framework.manifest import manifest
 from handlers.app import app as music
@@ -81,6 +81,31 @@ def test_tables_have_their_keys_streams_and_indexes() -> None:
         },
     }
     assert not found["Labels"]["stream"]
+
+
+def test_an_index_that_several_share_is_one_with_what_all_of_them_keep() -> None:
+    class Ranked(Daily_):
+        name = "ranked"
+        index = Index("Shared", pk="Entry", sk="Revenue", prefix="day#", shards=4, when=at_least("Orders", 3))
+
+    class Spent(Ever):
+        name = "spent"
+        Revenue = Sum("amount")
+        Least = Sum("least")
+        index = Index("Shared", pk="Entry", sk="Revenue", prefix="ever#")
+
+    for order in ([Ranked, Spent], [Spent, Ranked]):
+        found = manifest(App("shop", order))
+        assert found["tables"]["Totals"]["indexes"] == {
+            "Shared": {
+                "pk": {"name": "Entry", "type": "S"},
+                "sk": {"name": "Revenue", "type": "N"},
+                "include": ["Least", "Orders"],
+                "shards": {"ranked": 4},
+            }
+        }
+        grants = manifest(shop)["consumers"]["Orders"]["grants"]["Totals"]
+        assert sorted(found["consumers"]["Orders"]["grants"]["Totals"]) == sorted(grants)
 
 
 def test_a_consumer_has_its_handlers_and_only_what_they_need() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from decimal import Decimal as D
 from typing import Any
 
 import pytest
 
-from framework import Aggregation, AllTime, BadValueError, Count, Max, Min, Monthly, Sum, Table
+from framework import Aggregation, AllTime, BadValueError, Count, Index, Max, Min, Monthly, Sum, Table, at_least
 from framework.fold import Folded
 from framework.lanes import MARK, watermark
 from framework.plan import Update, drop_absorbed, drop_take_backs, forget, plan, request
@@ -53,6 +54,17 @@ class Spread(Aggregation):
     window = AllTime()
     partitions = 3
     Things = Count()
+
+
+class Chart(Aggregation):
+    """Sums of 100 or more, in shards."""
+
+    name = "chart"
+    source = Table("Things", pk="id")
+    group_by = "kind"
+    window = Monthly("at")
+    Total = Sum("n")
+    index = Index("Chart", pk="Month", sk="Total", prefix="chart#", when=at_least("Total", 100), shards=8)
 
 
 def update(*contributions: tuple[int, bool, tuple[Any, ...]], declaration: Any = library, **more: Any) -> Update:
@@ -148,6 +160,68 @@ def test_an_extreme_is_kept_in_the_same_write_under_the_guess_that_holds(known: 
     value = next(v for v, raw in found["ExpressionAttributeValues"].items() if raw == {"N": "3"})
     assert sets.replace("#n3", place).replace(":v3", value) in found["UpdateExpression"]
     assert condition.replace("#n3", place).replace(":v3", value) in found["ConditionExpression"]
+
+
+ENTERS, LEAVES = "Month = 'chart#2018-01#4'", " REMOVE Month ADD "
+
+
+@pytest.mark.parametrize(
+    ("added", "known", "clause", "condition"),
+    [
+        # Unknown: as where there is none.
+        (1, None, LEAVES, "(attribute_not_exists({sk}) OR {sk} < 99)"),
+        (100, None, ENTERS, "(attribute_not_exists({sk}) OR {sk} >= 0)"),
+        (150, None, ENTERS, "(attribute_not_exists({sk}) OR {sk} >= -50)"),
+        (-1, None, LEAVES, "(attribute_not_exists({sk}) OR {sk} < 101)"),
+        # Known: what there is decides, and has to be as it was at least.
+        (1, "99", ENTERS, "{sk} >= 99"),
+        (1, "98", LEAVES, "(attribute_not_exists({sk}) OR {sk} < 99)"),
+        (1, "98.5", LEAVES, "(attribute_not_exists({sk}) OR {sk} < 99)"),
+        (-1, "101", ENTERS, "{sk} >= 101"),
+        (-1, "100", LEAVES, "(attribute_not_exists({sk}) OR {sk} < 101)"),
+        (150, "-50", ENTERS, "(attribute_not_exists({sk}) OR {sk} >= -50)"),
+        (150, "-51", LEAVES, "{sk} < -50"),
+        # More digits than a number has: the next one above decides alike.
+        (D("1E-120"), "100", ENTERS, "{sk} >= 100"),
+        (D("1E+125"), "100", ENTERS, f"(attribute_not_exists({{sk}}) OR {{sk}} >= -{'9' * 38}{'0' * 87})"),
+        (-D("9.9E+125"), "100", LEAVES, f"(attribute_not_exists({{sk}}) OR {{sk}} < 99{'0' * 35}1{'0' * 88})"),
+    ],
+)  # fmt: skip
+def test_an_entry_enters_and_leaves_with_the_write_that_takes_it_past_the_threshold(
+    added: Any, known: str | None, clause: str, condition: str
+) -> None:
+    thing = Update(Chart._declaration, "blue", "2018-01", 0, LANE, ((1, True, (added,)),))
+    found = request(thing, HOUR, None if known is None else {"Total": {"N": known}})
+    assert clause in shown(found, "UpdateExpression")
+    assert shown(found, "UpdateExpression").count("Month") == 1
+    assert shown(found, "ConditionExpression").endswith(f" AND {condition.format(sk='Total')}")
+
+
+def shown(found: dict[str, Any], expression: str) -> str:
+    """An expression with names and values in the place of their placeholders."""
+    text: str = found[expression]
+    for place, name in found["ExpressionAttributeNames"].items():
+        text = re.sub(rf"{place}\b", name, text)
+    for place, value in found["ExpressionAttributeValues"].items():
+        text = re.sub(rf"{place}\b", value["N"] if "N" in value else f"'{value['S']}'", text)
+    return text
+
+
+def test_a_threshold_that_no_total_before_can_reach_needs_no_condition() -> None:
+    class Steep(Chart):
+        name = "steep"
+        index = Index("Chart", pk="Month", sk="Total", when=at_least("Total", D("9E+125")))
+
+    thing = Update(Steep._declaration, "blue", "2018-01", 0, LANE, ((1, False, (-D("9E+125"),)),))
+    found = request(thing, HOUR, {"Total": {"N": "9E+125"}})
+    assert "REMOVE Month" in shown(found, "UpdateExpression")
+    assert "Total" not in shown(found, "ConditionExpression")
+
+
+def test_a_total_that_somebody_made_text_is_refused() -> None:
+    thing = Update(Chart._declaration, "blue", "2018-01", 0, LANE, ((1, True, (1,)),))
+    with pytest.raises(BadValueError, match="the total kept so far: expected a number, came"):
+        request(thing, HOUR, {"Total": {"S": "x"}})
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_a_handler_that_is_gone_or_reads_another_table_is_named_and_the_entry_ke
 
     there = quarantine(engine, App("other", [Others]))
     (one,) = [there.redrive(item) for item in [*there.open()]]
-    assert one.reason == "app 'other': expected an aggregation ('others'), came 'weights'"
+    assert one.reason == "app 'other': expected a handler ('others'), came 'weights'"
     assert len([*there.open()]) == 1
 
 

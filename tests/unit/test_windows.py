@@ -497,6 +497,34 @@ def test_the_last_window_of_the_calendar_ends_with_it(window: Window) -> None:
     assert end == 253_402_300_800
 
 
+@pytest.mark.parametrize(
+    ("window", "first", "last", "expected"),
+    [
+        (Monthly("at"), "2018-11", date(2019, 2, 3), ["2018-11", "2018-12", "2019-01", "2019-02"]),
+        (Monthly("at"), "2018-11", "2018-11", ["2018-11"]),
+        (Weekly("at"), "2020-W52", "2021-W01", ["2020-W52", "2020-W53", "2021-W01"]),
+        (Yearly("at"), "9998", "9999", ["9998", "9999"]),
+        (Daily("at", tz="Pacific/Apia"), "2011-12-29", "2011-12-31", ["2011-12-29", "2011-12-31"]),
+        (Hourly("at", tz="Europe/Berlin"), "2018-10-28T01", "2018-10-28T03",
+         ["2018-10-28T01", "2018-10-28T02", "2018-10-28T02B", "2018-10-28T03"]),
+        (Hourly("at", tz="Europe/Berlin"), "2018-10-28T02B", "2018-10-28T03", ["2018-10-28T02B", "2018-10-28T03"]),
+        (Hourly("at", tz="Europe/Berlin"), "2018-03-25T01", "2018-03-25T03", ["2018-03-25T01", "2018-03-25T03"]),
+        (Hourly("at"), "9999-12-31T22", "9999-12-31T23", ["9999-12-31T22", "9999-12-31T23"]),
+        (AllTime(), "all", "all", ["all"]),
+    ],
+)  # fmt: skip
+def test_the_windows_between_two_come_in_order_both_included(
+    window: Window, first: Any, last: Any, expected: list[str]
+) -> None:
+    assert list(window.between(first, last)) == expected
+
+
+@pytest.mark.parametrize(("first", "last"), [("2018-02", "2018-01"), ("2018-1", "2018-02"), ("2018-01", "x")])
+def test_windows_between_what_is_in_no_order_are_refused_at_once(first: str, last: str) -> None:
+    with pytest.raises(ReadError, match=r"Monthly\(.*'at'.*\): expected a"):
+        Monthly("at").between(first, last)
+
+
 def test_all_time_never_ends() -> None:
     assert AllTime().end("all") is None
 

@@ -1,0 +1,126 @@
+"""The model of sparse indexes: which entry every item has to have, found naively from the items.
+
+Nothing of the pipeline is used, neither fold nor condition nor what a function looked at. Of the declarations,
+conditions are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from framework.app import App
+from framework.codec import Image, decode, decode_item, encode, plain_json
+from framework.conditions import Attribute
+from framework.local.history import key_text
+from framework.local.recount import Seen, Wrong
+from framework.paths import getter
+from framework.sparse import SparseDeclaration
+
+__all__ = ["Entries"]
+
+_TYPES: dict[str, Any] = {"S": str, "N": int | Decimal, "B": bytes}
+
+
+class Entries:
+    """What the items of an app's tables have to have in its sparse indexes after some changes.
+
+    - An item that changed since the stream is on has exactly its entry: both halves of a composite one, and nothing of
+      one that it should not have. If its entry cannot be told, it has none.
+    - An item that was there before the stream was on, and has not changed since, is as it was.
+    - Streamfold writes to an item that is there, and leaves it with the entry that it should have: not only at the end.
+
+    Args:
+        app: The app.
+        changes: The changes, in order.
+    """
+
+    def __init__(self, app: App, changes: Iterable[Seen]) -> None:
+        self._tables = {table.name: table for table in app.tables}
+        self._declarations: dict[str, list[SparseDeclaration]] = defaultdict(list)
+        for cls in app.sparse_indexes:
+            self._declarations[cls._declaration.source.name].append(cls._declaration)
+        self._changed = {
+            (each.table, key_text(self._tables[each.table], each.new or each.old or {})) for each in changes
+        }
+
+    def items(self, left: Mapping[str, Mapping[str, Image]]) -> dict[str, dict[str, Image]]:
+        """The users' items with the entries that they have to have.
+
+        Args:
+            left: The items that the users have in each table, by the text of their keys.
+        """
+        return {
+            table: {key: self._expected(table, item) if (table, key) in self._changed else item for key, item in of}
+            for table, of in ((table, items.items()) for table, items in left.items())
+        }
+
+    def count(self, left: Mapping[str, Mapping[str, Image]]) -> int:
+        """How many entries there have to be."""
+        return sum(
+            _entry(declaration, item) is not None
+            for table, items in left.items()
+            for key, item in items.items()
+            for declaration in self._declarations[table]
+            if (table, key) in self._changed
+        )
+
+    def wrong_writes(self, written: Iterable[tuple[str, Image | None, Image]]) -> Iterator[Wrong]:
+        """What is wrong with what Streamfold wrote to users' items: the table, the item before and after each write."""
+        for table, before, after in written:
+            if not self._declarations[table]:
+                continue
+            key = key_text(self._tables[table], after)
+            if before is None:
+                yield Wrong(table, key, "no write to an item that is not there", plain_json(after))
+            for declaration in self._declarations[table]:
+                managed = declaration.managed
+                came = {name: after[name] for name in managed if name in after}
+                before_ = {name: before[name] for name in managed if before is not None and name in before}
+                expected = _entry(declaration, after) or {}
+                if came not in (before_, expected):
+                    text = f"an entry of {plain_json(expected)} written"
+                    yield Wrong(declaration.name, key, text, plain_json(after))
+
+    def _expected(self, table: str, item: Image) -> Image:
+        for declaration in self._declarations[table]:
+            rest = {name: value for name, value in item.items() if name not in declaration.managed}
+            item = {**rest, **(_entry(declaration, item) or {})}
+        return item
+
+
+def _entry(declaration: SparseDeclaration, item: Image) -> Image | None:
+    """The entry that an item has to have; None for none."""
+    managed = declaration.managed
+    rest = {name: value for name, value in item.items() if name not in managed}
+    if declaration.when is not None and not declaration.when.compile()(rest):
+        return None
+    found: Any
+    if declaration.entry is not None:
+        try:
+            found = declaration.entry(decode_item(rest))
+        except Exception:  # a user's code may raise anything
+            return None
+    else:
+        raw = {
+            name: getter(held.path)(rest) if isinstance(held, Attribute) else held
+            for name, held in (declaration.holds or {}).items()
+        }
+        found = {name: decode(value) for name, value in raw.items() if value is not None}
+    if not isinstance(found, Mapping) or set(found) != set(managed):
+        return None
+    if declaration.index.prefix and isinstance(found[declaration.index.pk], str) and found[declaration.index.pk]:
+        found = {**found, declaration.index.pk: declaration.index.prefix + found[declaration.index.pk]}
+    for name, (kind, most) in managed.items():
+        value = found[name]
+        if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
+            return None
+        if not isinstance(value, Decimal | int) and not 1 <= _size(value) <= most:
+            return None
+    return {name: encode(found[name]) for name in managed}
+
+
+def _size(value: str | bytes) -> int:
+    return len(value.encode() if isinstance(value, str) else value)
