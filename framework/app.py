@@ -187,6 +187,7 @@ class App:
             d = each._declaration
             for aggregation in self.aggregations:
                 self._check_shared(each, aggregation)
+                self._check_kept(each, aggregation)
             for earlier in self.sparse_indexes[:place]:
                 self._check_shared(each, earlier)
             for name, (kind, _) in d.managed.items():
@@ -205,6 +206,19 @@ class App:
                         f"App {self.name!r}: {each.__qualname__}: expected attributes that no sparse index writes, "
                         f"came {path!r} of {writer.__qualname__}"
                     )
+
+    def _check_kept(self, cls: type[SparseIndex], other: type[Aggregation]) -> None:
+        """No aggregate may have what an index of its table's own items is keyed by, or it would be in it."""
+        d, o = cls._declaration, other._declaration
+        if d.source.name != o.target.name or (o.index is not None and o.index.name == d.index.name):
+            return
+        kept = {slot.attribute for slot in o.slots} | ({o.index.pk} if o.index is not None else set())
+        for name in d.managed:
+            if name in kept:
+                raise DeclarationError(
+                    f"App {self.name!r}: {cls.__qualname__}: expected keys of its index that no aggregate has, came "
+                    f"{name!r} of {other.__qualname__}"
+                )
 
     def _check_shared(self, cls: type[SparseIndex], other: type[Aggregation] | type[SparseIndex]) -> None:
         """A sparse index may share its index with aggregations, whose items are others, by a prefix.

@@ -6,19 +6,20 @@ meanwhile, nor how often a part of the table is walked through.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from framework.codec import Image
 from framework.deliver_sparse import SparseDelivery
 from framework.entry import as_seen, compile_entry, compile_there
-from framework.errors import BadRecordError, BadValueError, DeliveryError
+from framework.errors import BadRecordError, BadValueError, ConfigurationError, DeliveryError, shortened
 from framework.sparse import SparseDeclaration
 from framework.sparse_fold import EntryUpdate
 from framework.walker import OnProgress, Pace, Places, Walker
@@ -104,7 +105,8 @@ class Apply:
         self._dry_run = dry_run
         self._place_of, self._is_there = compile_entry(declaration), compile_there(declaration)
         dry = " in a dry run" if dry_run else ""
-        where = Places(f"apply {declaration.name} to {declaration.source.name}{dry}", segments, places)
+        purpose = f"apply {declaration.name} ({_version(declaration)}) to {_table(client, declaration)}{dry}"
+        where = Places(purpose, segments, places)
         self._walker = Walker(client, declaration.source.name, where, rate=rcu, **options)
         clock = options.get("clock", time.monotonic)
         pace = Pace(wcu, clock=clock, sleep=self._walker.pause)
@@ -146,7 +148,10 @@ class Apply:
 
     def _settle(self, item: Image, found: Applied) -> None:
         declaration = self._declaration
-        key = {name: item[name] for name in declaration.source.keys}
+        key = {name: item[name] for name in declaration.source.keys if name in item}
+        if len(key) < len(declaration.source.keys):
+            expected = f"a table with the keys {declaration.source.keys}"
+            raise ConfigurationError(f"{declaration.name}: expected {expected}, came {shortened([*item])}")
         moved_on = False
         try:
             place = self._place_of(item)
@@ -219,11 +224,35 @@ class _PacedDelivery(SparseDelivery):
         self._pace = pace
 
     def _call(self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any]) -> Any:
-        self._pace.wait()
+        self._pace.take(1)
         try:
             reply = super()._call(outcome, terms, operation, {**arguments, "ReturnConsumedCapacity": "TOTAL"})
         except ClientError:
-            self._pace.spend(1)  # a refused write costs as well, and does not say how much
-            raise
-        self._pace.spend(reply.get("ConsumedCapacity", {}).get("CapacityUnits", 1))
+            raise  # a refused write costs as well, and does not say how much
+        self._pace.spend(reply.get("ConsumedCapacity", {}).get("CapacityUnits", 1), taken=1)
         return reply
+
+
+def _version(declaration: SparseDeclaration) -> str:
+    """Names what a declaration says, so that a walk is not taken up for another."""
+    said = [repr(each) for each in (declaration.index, declaration.when, declaration.holds)]
+    code = getattr(declaration.entry, "__code__", None)
+    parts = [*said, *([] if code is None else _code(code))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def _code(code: Any) -> Iterator[str]:
+    yield code.co_code.hex()
+    yield repr(code.co_names)
+    for constant in code.co_consts:
+        yield from _code(constant) if hasattr(constant, "co_code") else [repr(constant)]
+
+
+def _table(client: Any, declaration: SparseDeclaration) -> str:
+    """Names a table, so that a walk is not taken up for another of its name, where we may ask."""
+    name = declaration.source.name
+    try:
+        table = client.describe_table(TableName=name)["Table"]
+    except (ClientError, BotoCoreError, KeyError):
+        return name
+    return " ".join([name, *(str(table[field]) for field in ("TableArn", "TableId") if field in table)])

@@ -317,7 +317,7 @@ _DECODERS: dict[str, Callable[[Any, _Path], Value]] = {
 
 def _encode(value: object, at: _Path) -> AttributeValue:
     if isinstance(value, str):
-        return {"S": _text(value, at)}
+        return {"S": _text(str.__str__(value), at)}  # an enumeration's value is text as well
     if value is None:
         return {"NULL": True}
     if isinstance(value, bool):  # before int: a bool is one

@@ -12,7 +12,7 @@ from typing import Any
 
 from framework.codec import AttributeValue, Image, decode, encode, from_event, is_text
 from framework.conditions import Attribute
-from framework.errors import BadRecordError, BadValueError, shortened
+from framework.errors import BadRecordError, BadValueError, raised, shortened
 from framework.lanes import MARK
 from framework.paths import getter, parse
 from framework.sparse import MOST_READ, SparseDeclaration, wrong_key
@@ -142,7 +142,7 @@ def _called(declaration: SparseDeclaration) -> Callable[[Image, set[str]], Entry
         try:
             found = function(item)
         except Exception as error:  # whatever a user's code raises belongs to the item that it was given
-            raise BadRecordError(f"entry: expected an entry, came {type(error).__name__}: {error}") from error
+            raise BadRecordError(f"entry: expected an entry, came {raised(error)}") from error
         if found is None:
             return None
         if not isinstance(found, Mapping) or found.keys() != managed.keys():

@@ -25,6 +25,7 @@ __all__ = [
     "ReadError",
     "SourceError",
     "StreamfoldError",
+    "raised",
     "shortened",
 ]
 
@@ -66,6 +67,17 @@ class SourceError(StreamfoldError):
 
 
 def shortened(value: object, limit: int = 60) -> str:
-    """The `repr` of a value, cut to `limit` characters, for a message."""
-    text = repr(value)
+    """The `repr` of a value, cut to `limit` characters, for a message; its type where it has none that can be shown."""
+    try:
+        text = repr(value)
+    except Exception:  # a user's, or one that is too deep or too long
+        text = f"a {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def raised(error: BaseException) -> str:
+    """What a user's code raised, for a message: the type, and the text if there is one."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

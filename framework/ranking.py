@@ -33,6 +33,7 @@ from framework.measures import Number, combine
 __all__ = ["Entries", "Entry", "Metered", "Place", "stored"]
 
 # A Query costs half a read unit up to 4 KB, which is some 25 entries: so many are read for nothing.
+_LARGEST_PAGE = 10_000  # a page has 1 MB at most anyway
 _LEAST_PAGE = 25
 
 
@@ -222,7 +223,7 @@ class _Cursor:
             self._query = None
         else:
             # What the first page does not hold may be a tail of thousands that are equal: so pages grow.
-            more = {"Limit": 2 * self._query["Limit"]} if "Limit" in self._query else {}
+            more = {"Limit": min(_LARGEST_PAGE, 2 * self._query["Limit"])} if "Limit" in self._query else {}
             self._query = {**self._query, **more, "ExclusiveStartKey": last}
         for item in page["Items"]:
             if self._declaration.is_at(item, self._sort_keys) and self._qualifies(item):
@@ -289,7 +290,7 @@ def _page(wanted: int, keys: int) -> int:
     One more than is wanted shows where equal ones end. Of several keys each has its share, and by chance up to about
     twice that; less than `_LEAST_PAGE` saves nothing.
     """
-    most = wanted + 1
+    most = min(wanted + 1, _LARGEST_PAGE)
     return most if keys == 1 else min(most, max(_LEAST_PAGE, 2 * -(-most // keys)))
 
 

@@ -22,6 +22,8 @@ from framework.ranking import Entries, Metered, Place, stored
 
 __all__ = ["Aggregate", "Page", "Ranking", "Series", "aggregates_of", "get", "page", "series"]
 
+_MOST = 1_000_000_000  # entries that are asked for
+
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
@@ -182,8 +184,9 @@ def page(
 ) -> Page:
     """The `n` aggregates of a window from a rank on; see `Aggregation.top`."""
     for name, came in (("n", n), ("start", start)):
-        if type(came) is not int or came < 1:
-            raise ReadError(f"{declaration.name}: {name}: expected a whole number from 1 on, came {shortened(came)}")
+        if type(came) is not int or not 1 <= came <= _MOST:
+            expected = f"a whole number from 1 to {_MOST:,}"
+            raise ReadError(f"{declaration.name}: {name}: expected {expected}, came {shortened(came)}")
     if token is not None and start != 1:
         raise ReadError(f"{declaration.name}: expected a token or a start, came both")
     wanted = start - 1 + n

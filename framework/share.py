@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from framework.codec import AttributeValue, Image, decode_item, number
 from framework.declaration import Declaration, group_text, join
-from framework.errors import BadRecordError, shortened
+from framework.errors import BadRecordError, raised, shortened
 from framework.lanes import MARK, owner
 from framework.measures import Number
 from framework.paths import getter, top_level
@@ -106,7 +106,7 @@ def _group_by_function(declaration: Declaration) -> Callable[[Image], str | None
         try:
             found = function(item)
         except Exception as error:  # whatever a user's code raises belongs to the record that it was given
-            raise BadRecordError(f"group_by: expected a group, came {type(error).__name__}: {error}") from error
+            raise BadRecordError(f"group_by: expected a group, came {raised(error)}") from error
         if found is None:
             return None
         if isinstance(found, tuple):

@@ -10,12 +10,15 @@ from framework.checker import Checker, Text
 from framework.codec import AttributeValue, encode, is_text
 from framework.conditions import Attribute, Condition
 from framework.errors import BadValueError
-from framework.lanes import LANE_PREFIX
+from framework.lanes import LANE_PREFIX, MARK
 from framework.paths import parse
 from framework.sparse import MOST_READ, SparseDeclaration, managed_keys, wrong_key
 from framework.tables import Index, Table
 
 __all__ = ["SparseIndex"]
+
+# DynamoDB developer guide, quotas: attributes that an index projects beside keys.
+_MOST_INCLUDED = 20
 
 
 class SparseIndex:
@@ -149,8 +152,10 @@ class _Checker(Checker):
         taken = (*source.keys, index.pk, index.sk)
         if not isinstance(found, tuple) or not all(is_text(name, 1, 255) for name in found):
             raise self.wrong("include", "a tuple of attribute names of 1 to 255 bytes", found)
+        if len(found) > _MOST_INCLUDED:
+            raise self.wrong("include", f"{_MOST_INCLUDED} attributes at most", found)
         for name in found:
-            if name in taken or found.count(name) > 1:
+            if name == MARK or name in taken or found.count(name) > 1:
                 raise self.wrong("include", "each attribute once, and no key, which an index holds anyway", name)
         return tuple(sorted(found))
 

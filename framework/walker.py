@@ -52,8 +52,8 @@ class StoppedError(Exception):
 class Pace:
     """A rate in units a second, kept by a bucket of tokens that several threads share.
 
-    What a request costs is known once it is made: it is made when the bucket is not in debt, and pays then. The bucket
-    holds what comes in in a second.
+    A request is made when the bucket is not in debt. What it costs is known once it is made, so it takes what it may
+    cost before, and that is put right after it. The bucket holds what comes in in a second.
 
     Args:
         rate: Units a second; None for no limit.
@@ -75,25 +75,28 @@ class Pace:
         self._tokens = rate or 0.0
         self._at = clock()
 
-    def wait(self) -> None:
-        """Wait until the bucket is not in debt."""
-        while (seconds := self._debt()) > _NO_TIME:
+    def take(self, units: float) -> None:
+        """Wait until the bucket is not in debt, and take what a request may cost."""
+        while (seconds := self._debt(units)) > _NO_TIME:
             self.sleep(seconds)
 
-    def spend(self, units: float) -> None:
-        """Pay for a request."""
+    def spend(self, units: float, taken: float = 0.0) -> None:
+        """Pay for a request that has taken some units before."""
         with self._lock:
-            self._tokens -= units
+            self._tokens -= units - taken
 
-    def _debt(self) -> float:
-        """The seconds until the bucket is out of debt."""
+    def _debt(self, units: float) -> float:
+        """The seconds until the bucket is out of debt; where it is, the units are taken."""
         if self.rate is None:
             return 0.0
         with self._lock:
             now = self._clock()
             self._tokens = min(self.rate, self._tokens + (now - self._at) * self.rate)
             self._at = now
-            return -self._tokens / self.rate
+            debt = -self._tokens / self.rate
+            if debt <= _NO_TIME:
+                self._tokens -= units
+            return debt
 
 
 class Places:
@@ -166,10 +169,21 @@ class Places:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             purpose, self.segments, self.items = found["walk"], int(found["segments"]), int(found["items"])
-            self._last = {int(segment): key and from_event(key) for segment, key in found["last"].items()}
+            self._last = {
+                int(segment): None if key is None else from_event(key) for segment, key in found["last"].items()
+            }
             if not 1 <= self.segments <= MOST_SEGMENTS or not all(0 <= n < self.segments for n in self._last):
                 raise ValueError(f"segments {self.segments}")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, BadValueError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            BadValueError,
+        ) as error:
             raise ConfigurationError(f"{path}: expected where a walk stands, came {error!r}") from error
         if purpose != self._purpose:
             raise ConfigurationError(
@@ -282,11 +296,13 @@ class Walker:
         while True:
             if self._stop.is_set():
                 raise StoppedError
-            self._pace.wait()
+            taken = 0.0
             if self._pace.rate is not None:
                 # A page of a second's units at most: a whole one would take 256 at once.
                 limit = int(self._pace.rate / self._an_item) if self._an_item else _FIRST_PAGE
                 request["Limit"] = max(1, min(1000, limit))
+                taken = request["Limit"] * self._an_item if self._an_item else self._pace.rate
+                self._pace.take(taken)
             tries += 1
             try:
                 page = self._client.scan(**request)
@@ -301,8 +317,9 @@ class Walker:
                     raise
             else:
                 units = page.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
-                self._pace.spend(units)
+                self._pace.spend(units, taken)
                 if page.get("ScannedCount"):
                     self._an_item = units / page["ScannedCount"]
                 return page
+            self._pace.spend(0.0, taken)
             self.pause(self._jitter(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(tries, 20))))

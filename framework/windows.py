@@ -93,11 +93,17 @@ class Window(ABC):
         if end < begin:
             raise ReadError(f"{self!r}: expected a last window that is not before the first, {begin!r}, came {end!r}")
         # Labels sort in the order of time.
-        return takewhile(lambda label: label <= end, self._from(begin))
+        return takewhile(lambda label: label <= end, _until_the_end(begin, self._from(begin)))
 
     @abstractmethod
     def _from(self, label: str) -> Iterator[str]:
         """The labels of a window and of those after it, each once, up to the end of time."""
+
+
+def _until_the_end(begin: str, labels: Iterator[str]) -> Iterator[str]:
+    yield begin
+    with suppress(OverflowError):  # after the year 9999
+        yield from (label for label in labels if label != begin)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)

@@ -51,7 +51,14 @@ _PASSING = frozenset(
 )
 # What DynamoDB says of a value that an aggregate cannot take, and nothing else: every other rejection may be the
 # table's fault, such as keys of another type, and then no record is to blame.
-_ABOUT_A_VALUE = ("Number overflow", "Number underflow", "significant digits", "incorrect data type", "Item size")
+_ABOUT_A_VALUE = (
+    "Number overflow",
+    "Number underflow",
+    "significant digits",
+    "a number of a magnitude",
+    "incorrect data type",
+    "Item size",
+)
 # What an answer means hangs on the request.
 _JUDGED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException", "ValidationException"})
 # Full jitter between tries, in seconds: from 0 up to 50 ms, doubled each time up to 2 s.
@@ -285,7 +292,7 @@ class Writer(Generic[AJob]):
             self._pause(tries, terms, reason)
 
     def _pause(self, tries: int, terms: Terms, reason: str) -> None:
-        pause = self._jitter(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
+        pause = self._jitter(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(tries, 20)))
         if self._clock() + pause >= terms.deadline:
             raise NotDoneError(f"the invocation's time ran out after {tries} tries: {reason}")
         self._sleep(pause)

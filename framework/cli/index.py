@@ -9,6 +9,7 @@ from framework.cli import show
 from framework.client import dynamodb
 from framework.codec import json_line, number
 from framework.declaration import Declaration
+from framework.errors import ReadError
 from framework.reshard import Resharded, reshard
 
 __all__ = ["add_to"]
@@ -35,8 +36,8 @@ def _reshard(options: Any) -> int:
             total = _entries(declaration, client)
             for done in reshard(declaration, client, token=options.token, dry_run=options.dry_run):
                 advance(done.seen, min(1.0, done.seen / total) if total else None)
-    except BaseException:
-        if done.token is not None:
+    except BaseException as error:
+        if done.token is not None and not isinstance(error, ReadError):
             show.complain(f"stopped after {done.seen:,} entries; go on with --token {done.token}")
         raise
     if options.json:

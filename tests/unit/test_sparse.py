@@ -146,7 +146,7 @@ def shared(prefix: str, **fields: Any) -> type[SparseIndex]:
         (lambda: [declare(), Daily], "index 'OpenOrders': expected the keys {'Day': 'S', 'Orders': 'N'} that it has elsewhere, came {'customer': 'S'"),
         (lambda: [declare(), declare(name="two", index=Index("Two", pk="order", sk="OrderOpenDate"))], r"expected attributes of its own as its index's keys, came \('Orders', 'OrderOpenDate'\) as in Open"),
         (lambda: [declare(), declare(name="two", index=Index("Two", pk="order", sk="B"), sort=attr("OrderOpenDate"))], "expected attributes that no sparse index writes, came 'OrderOpenDate' of Open"),
-        (lambda: [Daily, declare(index=Index("Two", pk="customer", sk="Day", sk_type="B"), sort=attr("day"))], "'Day': expected the type 'S' that it has in another index, came 'B'"),
+        (lambda: [Daily, declare(index=Index("Two", pk="customer", sk="Day", sk_type="B"), sort=attr("day"))], "Open: expected keys of its index that no aggregate has, came 'Day' of Daily"),
         (lambda: [Daily, shared("")], "expected a prefix such that neither begins the other \\('' of Daily\\), came ''"),
         (lambda: [Daily, shared("a")], "expected a prefix such that neither begins the other \\('' of Daily\\), came 'a'"),
         (lambda: [charted("ab"), shared("a")], "neither begins the other \\('ab' of Charted\\), came 'a'"),

@@ -208,8 +208,8 @@ def test_several_threads_share_a_pace() -> None:
 
     def work() -> None:
         for _ in range(50):
-            pace.wait()
-            pace.spend(5)
+            pace.take(5)
+            pace.spend(5, taken=5)
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
