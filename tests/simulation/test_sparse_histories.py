@@ -21,7 +21,7 @@ from handlers.open_orders import OpenOrders as OpenOrdersExample
 from tests.simulation.sparse import SPARSE, OpenOrders, history_of, orders
 
 CHUNK = 500
-HISTORIES = 10_000 if os.environ.get("CI") else 1_000
+HISTORIES = 5_000 if os.environ.get("CI") else 1_000
 SEEDS = range(300)
 DELIVERIES = ("lanes", "ledger")
 
