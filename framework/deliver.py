@@ -86,7 +86,10 @@ class Delivery(Writer[Update]):
         if terms.keeper is None:
             return self._set_aside(update, reason, outcome, terms)
         arguments = {"TableName": update.declaration.target.name, "Key": update.key, "ConsistentRead": True}
-        item = self._call(outcome, terms, "get_item", arguments).get("Item")
+        try:
+            item = self._call(outcome, terms, "get_item", arguments).get("Item")
+        except ClientError:  # the table has other keys: nothing is there, and no watermark to move
+            return self._set_aside(update, reason, outcome, terms)
         left: Update | None = update
         if item is None and not update.opens:
             if not self._exists_elsewhere(update, outcome, terms):

@@ -199,7 +199,10 @@ class LedgerDelivery(Writer[Posting]):
         """What is left of one record of which DynamoDB will not take an update."""
         update = posting.updates[place]
         arguments = {"TableName": update.declaration.target.name, "Key": update.key, "ConsistentRead": True}
-        item = self._call(outcome, terms, "get_item", arguments).get("Item")
+        try:
+            item = self._call(outcome, terms, "get_item", arguments).get("Item")
+        except ClientError:  # the table has other keys: nothing is there, and no watermark to move
+            return self._set_aside(posting, place, reason, outcome, terms)
         own = item is not None and owner(item) == update.declaration.name
         if item is not None and own and self._has_passed(update, item):
             return self._behind(posting, place, item, outcome, terms)
@@ -210,7 +213,7 @@ class LedgerDelivery(Writer[Posting]):
         left = self._set_aside(posting, place, reason, outcome, terms)
         if not update.lane or not (own or item is None):
             return left
-        return left.with_others({f"fence/{place}": fence(update, hour_of(self._now()))})
+        return left.with_others({f"fence/{update.group}/{update.label}": fence(update, hour_of(self._now()))})
 
     def _by_halves(self, posting: Posting, outcome: Outcome, terms: Terms) -> None:
         for half in posting.halves():

@@ -329,17 +329,25 @@ def fence(update: Update, hour: int) -> dict[str, Any]:
     """
     pk = update.declaration.target.pk
     may_make = "attribute_not_exists(#pk) OR " if update.opens else ""
+    ttl, expiry = update.declaration.target.ttl, update.declaration.expiry(update.label)
+    expires = ttl is not None and expiry is not None
     return {
         "Update": {
             "TableName": update.declaration.target.name,
             "Key": update.key,
-            "UpdateExpression": "SET #lane = :last, #mark = :own",
+            "UpdateExpression": "SET #lane = :last, #mark = :own" + ", #ttl = :ttl" * expires,
             "ConditionExpression": f"({may_make}#mark = :own) AND (attribute_not_exists(#lane) OR #lane < :first)",
-            "ExpressionAttributeNames": {"#lane": update.lane, "#mark": MARK, **({"#pk": pk} if may_make else {})},
+            "ExpressionAttributeNames": {
+                "#lane": update.lane,
+                "#mark": MARK,
+                **({"#pk": pk} if may_make else {}),
+                **({"#ttl": ttl} if expires else {}),
+            },
             "ExpressionAttributeValues": {
                 ":own": {"S": update.declaration.name},
                 ":last": {"S": watermark(update.last, hour, redriven=update.redriven)},
                 ":first": {"S": bound(update.first)},
+                **({":ttl": {"N": str(expiry)}} if expires else {}),
             },
         }
     }

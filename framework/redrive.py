@@ -337,16 +337,20 @@ class Quarantine:
 
     def switch(self, table: str, delivery: str) -> None:
         """Have a table's stream, which has to be drained, delivered by another protocol from now on."""
-        before = self.delivery(table) or delivery
+        before, former = self.delivery(table) or delivery, self._remembered(table).get("former", {"L": []})["L"]
+        if before != delivery:
+            former = [*former, {"M": {"delivery": {"S": before}, "until": {"N": str(int(self._now()))}}}]
         key = {"pk": {"S": DELIVERY}, "sk": {"S": table}}
-        more = {"delivery": {"S": delivery}, "before": {"S": before}, "since": {"N": str(int(self._now()))}}
+        more = {"delivery": {"S": delivery}, "former": {"L": former}}
         self._client.put_item(TableName=self._control, Item={**key, **more})
 
     def _delivered_by(self, table: str, at: float) -> str:
         """The protocol that delivered a table's stream at a time."""
         item = self._remembered(table)
-        former = "since" in item and at < float(item["since"]["N"])
-        return str(item["before" if former else "delivery"]["S"]) if item else "lanes"
+        for each in item.get("former", {"L": []})["L"]:  # the oldest first
+            if at < float(each["M"]["until"]["N"]):
+                return str(each["M"]["delivery"]["S"])
+        return str(item["delivery"]["S"]) if item else "lanes"
 
     def _remembered(self, table: str) -> Image:
         key = {"pk": {"S": DELIVERY}, "sk": {"S": table}}

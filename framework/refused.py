@@ -45,6 +45,7 @@ from framework.writer import NotDoneError, Outcome, Rejection, Terms
 __all__ = ["Refused", "pages"]
 
 _SECONDS = 60.0  # for one entry
+_LONGEST_SECONDS = 3600  # more than an invocation lasts: 15 minutes (Lambda quotas)
 
 # By handler, stream and item, for each sequence number the entries of its images.
 _Found = dict[tuple[str, str, str], dict[int, dict[str, Entry]]]
@@ -191,11 +192,14 @@ class Refused:
     def _lane(self, declaration: Declaration, group: str, label: str, entry: Entry) -> tuple[str, int]:
         """The lane of an entry, whose watermark has to move over it, and its partition.
 
-        All that the lane adds before a refused take-back is settled, or there would have been an aggregate. No lane is
-        to move where it has moved on already, and by the ledger.
+        All that the lane adds before a refused take-back is settled, or in a batch that Lambda gave up on, or there
+        would have been an aggregate. No lane is to move where it has moved on already, by the ledger, and where nobody
+        can be at work on the record any more: what Lambda gave up on would be uncertain for nothing.
         """
         if not entry.shard_id:
             return "", 0
+        # Who began before it was written has ended by then, and nobody else takes it back.
+        over = self._now() - entry.at > _LONGEST_SECONDS
         lane = lane_attribute(declaration.name, entry.stream_arn, entry.shard_id)
         partition = lane_partition(lane, declaration.partitions)
         key = declaration.key(group, label, partition)
@@ -204,7 +208,7 @@ class Refused:
             passed = lane in item and position(item[lane]) >= entry.sequence_number
         except BadValueError:
             passed = True
-        return ("", partition) if passed else (lane, partition)
+        return ("", partition) if passed or over else (lane, partition)
 
 
 def pages(client: Any, query: Mapping[str, Any]) -> Iterator[Image]:

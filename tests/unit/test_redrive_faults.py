@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from botocore.exceptions import ClientError
 
-from framework import App, Daily, Table
+from framework import App, Daily, Monthly, Table
 from framework.failures import failure_of
 from framework.local.memory import MemoryDynamoDB
+from framework.local.provision import create_table_request
 from framework.quarantine import place_of
 from framework.redrive import Redriven
 from tests.unit.stream import download, event
-from tests.unit.test_quarantine import Broken, Downloads, Weights, consumer, entries, heavy, tables, total
+from tests.unit.test_quarantine import Broken, Downloads, Weights, app, consumer, entries, heavy, tables, total
 from tests.unit.test_redrive import NOW, at, failed, mend, quarantine, redriven
 from tests.unit.test_refused import Meanwhile, is_refusal, is_write_of_weights, weights
 
@@ -186,3 +188,50 @@ def test_an_entry_that_cannot_be_read_can_be_discarded() -> None:
     engine.put_item(TableName="control", Item={**item, "record": {"S": "{"}})
     assert quarantine(engine).discard(place)
     assert [*quarantine(engine).open()] == []
+
+
+@pytest.mark.parametrize(
+    "switches", [["ledger"], ["ledger", "ledger"], ["ledger", "lanes"], ["ledger", "lanes", "ledger"]]
+)
+def test_a_batch_is_redriven_by_the_protocol_of_its_time_however_often_that_was_changed(switches: list[str]) -> None:
+    engine = tables()
+    run = [at(1, age=7 * 86_400, new=heavy("a", "5")), at(2, age=7 * 86_400, new=heavy("a", "7"))]
+    consumer(engine)(event(*run))
+    for days, delivery in zip((5, 4, 3), switches, strict=False):
+        quarantine(engine, now=NOW - days * 86_400).switch("MusicLibrary", delivery)
+    assert quarantine(engine).redrive_batch(failure_of("f", failed(*run)), None).done
+    assert total(engine, "a") == (2, 12)
+    assert entries(engine) == {}
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger", "redrive"])
+def test_a_target_with_other_keys_sets_its_records_aside_and_lets_others_count(delivery: str) -> None:
+    engine = tables()
+    engine.delete_table(TableName="Weights")
+    request = create_table_request(app, app.aggregations[0]._declaration.target)
+    engine.create_table(**{**request, "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "N"}]})
+    run = [at(1, new=heavy("a", "5")), at(2, new=heavy("b", "5"))]
+    if delivery == "redrive":
+        assert quarantine(engine).redrive_batch(failure_of("f", failed(*run)), None).done
+    else:
+        assert consumer(engine, delivery=delivery)(event(*run))["batchItemFailures"] == []
+    assert len(entries(engine)) == 2
+    assert len(engine.scan(TableName="Downloads")["Items"]) == 2
+
+
+def test_an_item_that_only_a_watermark_makes_expires_with_its_aggregate() -> None:
+    kept = weights(
+        window=Monthly("at"),
+        target=Table("Weights", pk="key", ttl="exp"),
+        retention=timedelta(days=30),
+        partitions=8,
+    )
+    an_app = App("w", [kept])
+    engine = tables(an_app)
+    image = {"at": {"S": "2020-09-01T00:00:00Z"}}
+    huge = {**heavy("a", "1" * 38), **image}
+    consumer(engine, an_app=an_app)(event(at(1, new=huge), shardId="shardId-00000001514764800000-fffffff1"))
+    consumer(engine, an_app=an_app)(event(at(5, old=huge, new={**heavy("a", "0.5"), **image})))
+    items = engine.scan(TableName="Weights")["Items"]
+    assert len(items) == 2
+    assert len({item["exp"]["N"] for item in items}) == 1
