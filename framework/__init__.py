@@ -24,6 +24,7 @@ from framework.measures import Average, Count, Max, Min, Sum
 from framework.reading import Aggregate, Page, Ranking, Series
 from framework.sparse_index import SparseIndex
 from framework.tables import Index, Table, at_least
+from framework.ttl_archive import TtlArchive
 from framework.windows import AllTime, Daily, Hourly, Monthly, Weekly, Yearly
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "StreamfoldError",
     "Sum",
     "Table",
+    "TtlArchive",
     "Weekly",
     "Yearly",
     "at_least",

@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from framework.aggregation import Aggregation
 from framework.checker import NAME, NAME_RULE
@@ -15,10 +15,13 @@ from framework.paths import parse
 from framework.sparse import Handler, SparseDeclaration
 from framework.sparse_index import SparseIndex
 from framework.tables import Table
+from framework.ttl_archive import TtlArchive
 
 __all__ = ["App", "load_app"]
 
-AHandler = TypeVar("AHandler", Aggregation, SparseIndex, Aggregation | SparseIndex)
+AnyHandler: TypeAlias = Aggregation | SparseIndex | TtlArchive
+AHandler = TypeVar("AHandler", Aggregation, SparseIndex, TtlArchive, AnyHandler)
+_KINDS = (Aggregation, SparseIndex, TtlArchive)
 
 
 class App:
@@ -26,19 +29,20 @@ class App:
 
     Args:
         name: The app's name: lower-case words with hyphens.
-        handlers: The subclasses of `Aggregation` and `SparseIndex`.
+        handlers: The subclasses of `Aggregation`, `SparseIndex` and `TtlArchive`.
 
     Attributes:
         handlers: All of them, in the order of the list.
         aggregations: The aggregations among them.
         sparse_indexes: The sparse indexes among them.
+        archives: The archives among them.
 
     Raises:
-        DeclarationError: Two handlers with one name, two that would write the same items, attributes or index, or
-            two `Table` values that declare one table differently.
+        DeclarationError: Two handlers with one name, two that would write the same items, attributes, index or
+            objects, or two `Table` values that declare one table differently.
     """
 
-    def __init__(self, name: str, handlers: Iterable[type[Aggregation] | type[SparseIndex]]) -> None:
+    def __init__(self, name: str, handlers: Iterable[type[AnyHandler]]) -> None:
         self.name = name
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise DeclarationError(f"App: name: expected {NAME_RULE}, came {shortened(name)}")
@@ -48,16 +52,16 @@ class App:
         if not self.handlers:
             raise DeclarationError(f"App {name!r}: handlers: expected at least one, came none")
         for cls in self.handlers:
-            kinds = (Aggregation, SparseIndex)
-            if not (isinstance(cls, type) and issubclass(cls, kinds) and hasattr(cls, "_declaration")):
-                raise DeclarationError(
-                    f"App {name!r}: handlers: expected subclasses of Aggregation or SparseIndex, came {shortened(cls)}"
-                )
+            if not (isinstance(cls, type) and issubclass(cls, _KINDS) and hasattr(cls, "_declaration")):
+                kinds = ", ".join(kind.__name__ for kind in _KINDS)
+                raise DeclarationError(f"App {name!r}: handlers: expected subclasses of {kinds}, came {shortened(cls)}")
         self.aggregations = tuple(cls for cls in self.handlers if issubclass(cls, Aggregation))
         self.sparse_indexes = tuple(cls for cls in self.handlers if issubclass(cls, SparseIndex))
+        self.archives = tuple(cls for cls in self.handlers if issubclass(cls, TtlArchive))
         self._check_tables()
         self._check_apart()
         self._check_sparse()
+        self._check_archives()
 
     @property
     def declarations(self) -> tuple[Handler, ...]:
@@ -101,8 +105,16 @@ class App:
         """
         return self._named(name, self.sparse_indexes, "a sparse index")
 
-    def handler(self, name: str) -> type[Aggregation] | type[SparseIndex]:
-        """The handler of a name, of either kind.
+    def archive(self, name: str) -> type[TtlArchive]:
+        """The archive of a name.
+
+        Raises:
+            ConfigurationError: There is none.
+        """
+        return self._named(name, self.archives, "an archive")
+
+    def handler(self, name: str) -> type[AnyHandler]:
+        """The handler of a name, of any kind.
 
         Raises:
             ConfigurationError: There is none.
@@ -240,6 +252,17 @@ class App:
                 f"{other.__qualname__}), came {d.index.prefix!r}"
             )
 
+    def _check_archives(self) -> None:
+        """No two archives may have objects in one folder, nor in a folder of the other's."""
+        for place, cls in enumerate(self.archives):
+            ours = f"{cls._declaration.prefix}/"
+            for other in self.archives[:place]:
+                if _one_begins_the_other(ours, theirs := f"{other._declaration.prefix}/"):
+                    raise DeclarationError(
+                        f"App {self.name!r}: {cls.__qualname__}.prefix: expected one that is not in that of "
+                        f"{other.__qualname__} ({theirs!r}), nor the other way round, came {ours!r}"
+                    )
+
     def _check_prefixes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
         """Where prefix, group and label make up one key, prefix and group run together."""
         d, o = cls._declaration, other._declaration
@@ -287,10 +310,8 @@ def load_app(path: str) -> App:
     if not isinstance(app, App):
         raise ConfigurationError(f"app {path!r}: expected {variable!r} to be an App, came {shortened(app)}")
     names = _names(os.environ.get("STREAMFOLD_NAMES") or "{}")
-    for cls in app.aggregations:
+    for cls in app.handlers:
         cls._declaration = cls._declared.named(names)
-    for index in app.sparse_indexes:
-        index._declaration = index._declared.named(names)
     return app
 
 

@@ -223,10 +223,12 @@ class _PacedDelivery(SparseDelivery):
         super().__init__(client, connections=1, clock=clock, sleep=sleep)
         self._pace = pace
 
-    def _call(self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any]) -> Any:
+    def _call(
+        self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any], client: Any = None
+    ) -> Any:
         self._pace.take(1)
         try:
-            reply = super()._call(outcome, terms, operation, {**arguments, "ReturnConsumedCapacity": "TOTAL"})
+            reply = super()._call(outcome, terms, operation, {**arguments, "ReturnConsumedCapacity": "TOTAL"}, client)
         except ClientError:
             raise  # a refused write costs as well, and does not say how much
         self._pace.spend(reply.get("ConsumedCapacity", {}).get("CapacityUnits", 1), taken=1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from framework.archive_fold import FoldedArchive, leave_out
 from framework.control import Control, Owned
 from framework.declaration import Declaration
 from framework.decode import Batch, by_number, explain, is_sequence_number, key_text
@@ -72,12 +73,14 @@ class Aside:
 
         But for those of sparse indexes: what is written twice is no harm there.
         """
-        return [
-            fold_around(folded, fold, self._half(folded.declaration.name), found)
-            if isinstance(folded, Folded) and (found := owned.get(folded.declaration.name))
-            else fold
-            for folded, fold in started
-        ]
+        return [self._around(folded, fold, owned.get(folded.declaration.name)) for folded, fold in started]
+
+    def _around(self, folded: Part, fold: Fold, owned: Mapping[int, frozenset[str]] | None) -> Fold:
+        if owned and isinstance(folded, Folded):
+            return fold_around(folded, fold, self._half(folded.declaration.name), owned)
+        if owned and isinstance(folded, FoldedArchive):
+            return leave_out(fold, owned)
+        return fold
 
     def split(self, folded: Iterable[Part]) -> tuple[list[Part], list[Part]]:
         """The shares that are not to be set aside, since most of each is bad, and the rest."""

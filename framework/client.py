@@ -6,7 +6,7 @@ import functools
 from typing import Any
 from zlib import crc32
 
-__all__ = ["CONNECTIONS", "client", "dynamodb", "put_object"]
+__all__ = ["CONNECTIONS", "client", "dynamodb", "put_object", "s3"]
 
 # Writes under way at once. A botocore request costs about 1 ms of CPU (AWS facts: local engines) against some 5 ms
 # of waiting, so a few keep a core busy; 16 leave room for slow replies.
@@ -46,6 +46,16 @@ def _whole(http_response: Any, **_: Any) -> None:
         from botocore.parsers import ResponseParserError
 
         raise ResponseParserError(f"DynamoDB: expected a reply with the checksum {expected}, came a damaged one")
+
+
+@functools.cache
+def s3() -> Any:
+    """The process's S3 client, for objects of some megabytes; otherwise as `dynamodb`."""
+    import botocore.session
+    from botocore.config import Config
+
+    config = Config(connect_timeout=2, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3})
+    return botocore.session.get_session().create_client("s3", config=config)
 
 
 def client(service: str) -> Any:

@@ -11,12 +11,15 @@ from typing import Any
 
 from framework.account import account
 from framework.app import App
+from framework.archive import ArchiveDeclaration
+from framework.archive_fold import FoldedArchive, compile_archive
 from framework.aside import Aside, Kept
 from framework.client import CONNECTIONS
 from framework.control import Control
 from framework.declaration import Declaration
 from framework.decode import SOURCE, Batch, Record, created, decode, event_ids, explain
 from framework.deliver import Delivery
+from framework.deliver_archive import ArchiveDelivery, Bucket, Filing
 from framework.deliver_ledger import LedgerDelivery
 from framework.deliver_sparse import SparseDelivery, Together
 from framework.errors import ConfigurationError, DeliveryError, EventError, shortened
@@ -25,7 +28,9 @@ from framework.lanes import lane_attribute, lane_partition
 from framework.ledger import DELIVERIES, Posting, marker, postings
 from framework.part import Fold, Part
 from framework.plan import Update, plan
+from framework.quarantine import lane_prefix
 from framework.report import StreamProcessor
+from framework.sparse import SparseDeclaration
 from framework.sparse_fold import EntryUpdate, FoldedItems, compile_items
 from framework.writer import NotDoneError, Outcome, Terms, Writer
 
@@ -37,6 +42,11 @@ _log = logging.getLogger("streamfold")
 _SECONDS_WITHOUT_CONTEXT = 300.0
 # Time kept for the report, of what the invocation has left: at most 1.5 s, at most a fifth.
 _RESERVE_SECONDS, _RESERVE_SHARE = 1.5, 0.2
+_COMPILERS: dict[type, Callable[[Any], Callable[[], tuple[Part, Fold]]]] = {
+    Declaration: compile_fold,
+    SparseDeclaration: compile_items,
+    ArchiveDeclaration: compile_archive,
+}
 # Less than the 48 hours after which a watermark may go (`lanes.py`).
 _WATERMARKS_LAST = 46 * 3600.0
 
@@ -49,7 +59,9 @@ class Consumer:
         table: The source table's name.
         client: A boto3 DynamoDB client.
         control: Keeps what is set aside; without it that is only logged.
-        delivery: `"lanes"`, or `"ledger"` for batches that do not come shard by shard in order; it needs `control`.
+        bucket: Where archives are; needed where there are any.
+        delivery: `"lanes"`, or `"ledger"` for batches that do not come shard by shard in order; it needs `control`,
+            and no archive can be kept by it.
         redriving: Whether it brings what Lambda gave up on, after other records have followed. Each record is then
             settled under a marker of its own, and what a lane's watermark no longer tells is set aside as uncertain.
         connections: Writes under way at once.
@@ -59,7 +71,8 @@ class Consumer:
         jitter: A number between two, at random.
 
     Raises:
-        ConfigurationError: No handler of the app reads the table, or there is no such delivery.
+        ConfigurationError: No handler of the app reads the table, there is no such delivery, or an archive lacks what
+            it needs.
     """
 
     def __init__(
@@ -69,6 +82,7 @@ class Consumer:
         client: Any,
         *,
         control: Control | None = None,
+        bucket: Bucket | None = None,
         delivery: str = "lanes",
         redriving: bool = False,
         connections: int = CONNECTIONS,
@@ -90,9 +104,7 @@ class Consumer:
         self._control = control
         self._now = now
         self._clock = clock
-        self._starts: list[Callable[[], tuple[Part, Fold]]] = [
-            compile_fold(each) if isinstance(each, Declaration) else compile_items(each) for each in declarations
-        ]
+        self._starts = [_COMPILERS[type(each)](each) for each in declarations]
         self._aside = Aside(declarations, control, now, lanes=delivery == "lanes")
         options: dict[str, Any] = {
             "connections": connections,
@@ -106,6 +118,13 @@ class Consumer:
             Posting: LedgerDelivery(client, **options),
             EntryUpdate: SparseDelivery(client, **options),
         }
+        for archive in declarations:
+            if isinstance(archive, ArchiveDeclaration):
+                if control is None or bucket is None or delivery != "lanes":
+                    expected = "delivery by lanes, a control table and a bucket for the archive"
+                    came = f"delivery={delivery!r}, control={control!r}, bucket={bucket!r}"
+                    raise ConfigurationError(f"{archive.name}: expected {expected}, came {came}")
+                writers[Filing] = ArchiveDelivery(client, control.table, bucket, **options)
         self._writer = Together(client, writers, **options)
 
     def __call__(self, event: object, context: Any = None) -> dict[str, Any]:
@@ -215,16 +234,21 @@ class Consumer:
         """
         counting = [part for part in folded if isinstance(part, Folded)]
         indexing = [part for part in folded if isinstance(part, FoldedItems)]
+        archiving = [part for part in folded if isinstance(part, FoldedArchive) and (part.lines or part.bad)]
         if self._redriving:
             for share in counting:
                 share.drop_expired(self._now())
         counting = [share for share in counting if share.buckets or share.bad]
         if keeper is not None:
-            if counting or any(part.bad or part.contributions for part in indexing):
+            if counting or archiving or any(part.bad or part.contributions for part in indexing):
                 keeper.take_turn()
-            for part in indexing:
+            for part in (*indexing, *archiving):
                 keeper.write_bad(part)
-        return self._counted(batch, counting, keeper) + [update for part in indexing for update in part.updates]
+        return [
+            *self._counted(batch, counting, keeper),
+            *(update for part in indexing for update in part.updates),
+            *(_filing(batch, part) for part in archiving if part.lines),
+        ]
 
     def _counted(self, batch: Batch, counting: Sequence[Folded], keeper: Kept | None) -> list[Any]:
         if self._control is None or keeper is None or (self._delivery == "lanes" and not self._redriving):
@@ -245,6 +269,12 @@ class Consumer:
             made = postings(share, guards, partition, apart=apart, lane=lane if self._delivery == "lanes" else "")
             found += [posting.with_others(bad.get(posting.first, {})) for posting in made]
         return found
+
+
+def _filing(batch: Batch, share: FoldedArchive) -> Filing:
+    # A batch in order is the rule, but not relied on.
+    lines = sorted(share.lines, key=lambda line: line.number)
+    return Filing(share.declaration, lane_prefix(batch.stream_arn, batch.shard_id), _first(batch), _last(batch), lines)
 
 
 def _first(batch: Batch) -> int:

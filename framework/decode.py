@@ -15,6 +15,7 @@ from framework.codec import AttributeValue, decode_item, number
 from framework.errors import BadValueError, ConfigurationError, EventError, StreamfoldError, shortened
 
 __all__ = [
+    "EXPIRED_BY",
     "SOURCE",
     "Batch",
     "Record",
@@ -36,6 +37,8 @@ _is_stream_arn = re.compile(
     r"arn:[^:]+:dynamodb:(?P<region>[^:]*):[^:]*:table/(?P<table>[^/:]+)/stream/[^/]+"
 ).fullmatch
 SOURCE = "aws:dynamodb"
+# Who deletes an expired item, as a service (AWS facts: the stream).
+EXPIRED_BY = "dynamodb.amazonaws.com"
 _MOST_DIGITS = 40  # of a sequence number (AWS facts: the stream)
 _LATEST = 1e11  # the year 5138; what is above it counts milliseconds
 _IMAGES = {"INSERT": ("NewImage",), "MODIFY": ("OldImage", "NewImage"), "REMOVE": ("OldImage",)}
@@ -156,9 +159,7 @@ def is_expiry(record: Record, replicated_ttl: str | None = None) -> bool:
     if identity is None and replicated_ttl is not None and record["eventName"] == "REMOVE":
         return _was_over(record["dynamodb"]["OldImage"].get(replicated_ttl), created(record))
     return (
-        isinstance(identity, dict)
-        and identity.get("type") == "Service"
-        and identity.get("principalId") == "dynamodb.amazonaws.com"
+        isinstance(identity, dict) and identity.get("type") == "Service" and identity.get("principalId") == EXPIRED_BY
     )
 
 

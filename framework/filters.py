@@ -23,8 +23,10 @@ from functools import reduce
 from itertools import chain
 from typing import Any
 
+from framework.archive import ArchiveDeclaration
 from framework.codec import AttributeValue, encode, to_event
 from framework.conditions import And, AnyOf, BeginsWith, Between, Comparison, Condition, Exists, Not, Or
+from framework.decode import EXPIRED_BY
 from framework.errors import DeclarationError, shortened
 from framework.operands import SCALAR, Operand
 from framework.paths import parse
@@ -36,6 +38,7 @@ from framework.patterns import (
     MOST_CHARACTERS,
     MOST_TERMS,
     PRESENT,
+    WHO,
     Leaf,
     Lost,
     Term,
@@ -94,6 +97,12 @@ def compile_filters(declarations: Sequence[Handler], *, limit: int = 5) -> Filte
             new = either([*new, *(term.at(EVENT, leaf_of(["INSERT", "MODIFY"])) for term in places)], too_many)
             continue
         found = _Compiler(each.name, warnings).terms_of(each.where)
+        if isinstance(each, ArchiveDeclaration):
+            gone = [term.at(EVENT, leaf_of(["REMOVE"])) for term in found]
+            if not each.also_deletes and each.replicated_ttl is None:
+                gone = [term.at(WHO, leaf_of([EXPIRED_BY])) for term in gone]
+            old = either([*old, *gone], too_many)
+            continue
         if not found:
             warnings[f"{each.name}: no item can fulfil its condition, so no pattern is about it."] = None
         events = ["INSERT", "MODIFY"] if each.changes == "all" else ["INSERT"]
@@ -119,7 +128,7 @@ def compile_filters(declarations: Sequence[Handler], *, limit: int = 5) -> Filte
 
 def _warn(warnings: dict[str, None], lost: Lost, reason: str) -> None:
     if lost:
-        names, paths = {name for name, _ in lost}, {".".join(place[::2]) or "eventName" for _, place in lost}
+        names, paths = {name for name, _ in lost}, {".".join(place[::2]) for _, place in lost}
         warnings[f"{', '.join(sorted(names))}: {reason}, so it asks less of {', '.join(sorted(paths))}."] = None
 
 

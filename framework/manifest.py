@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from framework.app import App
+from framework.archive import ArchiveDeclaration
 from framework.declaration import Declaration
 from framework.filters import compile_filters
 from framework.sparse import Handler, SparseDeclaration
 from framework.tables import Table
 
-__all__ = ["ConsumerManifest", "IndexManifest", "Key", "Manifest", "TableManifest", "manifest"]
+__all__ = ["ArchiveManifest", "ConsumerManifest", "IndexManifest", "Key", "Manifest", "TableManifest", "manifest"]
 
 
 class Key(TypedDict):
@@ -59,12 +60,26 @@ class ConsumerManifest(TypedDict):
     grants: dict[str, list[str]]
 
 
+class ArchiveManifest(TypedDict):
+    """An archive: its table, its folder, and how that is divided: by `"date"`, `"month"` or `"year"`.
+
+    After how many days its objects move to a colder storage class, by class, and are deleted.
+    """
+
+    table: str
+    folder: str
+    partition: str
+    storage: dict[str, int]
+    delete_after: int | None
+
+
 class Manifest(TypedDict):
-    """An app: its tables and its consumers, each by the table's name."""
+    """An app: its tables and its consumers, each by the table's name, and its archives by theirs."""
 
     name: str
     tables: dict[str, TableManifest]
     consumers: dict[str, ConsumerManifest]
+    archives: dict[str, ArchiveManifest]
 
 
 def manifest(app: App) -> Manifest:
@@ -78,6 +93,7 @@ def manifest(app: App) -> Manifest:
         "name": app.name,
         "tables": {table.name: _table(app, table) for table in app.tables},
         "consumers": {name: _consumer(app.sourced_from(name)) for name in sources},
+        "archives": {cls.name: _archive(cls._declaration) for cls in app.archives},
     }
 
 
@@ -99,6 +115,8 @@ def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
     """
     found: dict[str, IndexManifest] = {}
     for declaration in app.written_to(table.name):
+        if isinstance(declaration, ArchiveDeclaration):
+            continue
         if isinstance(declaration, SparseDeclaration):
             keys = [Key(name=name, type=kind) for name, kind in declaration.key_types.items()]
             shared = found.setdefault(declaration.index.name, {"pk": keys[0], "sk": keys[1], "include": []})["include"]
@@ -120,6 +138,8 @@ def _consumer(declarations: tuple[Handler, ...]) -> ConsumerManifest:
     filters = compile_filters(declarations)
     grants: dict[str, list[str]] = {}
     for declaration in declarations:
+        if isinstance(declaration, ArchiveDeclaration):
+            continue  # it writes to no table
         actions = grants.setdefault(declaration.target.name, [])
         needed = ["UpdateItem"]
         if isinstance(declaration, Declaration):
@@ -131,4 +151,14 @@ def _consumer(declarations: tuple[Handler, ...]) -> ConsumerManifest:
         "filters": list(filters.texts),
         "warnings": list(filters.warnings),
         "grants": grants,
+    }
+
+
+def _archive(declaration: ArchiveDeclaration) -> ArchiveManifest:
+    return {
+        "table": declaration.source.name,
+        "folder": declaration.prefix,
+        "partition": declaration.partition_key,
+        "storage": dict(declaration.storage),
+        "delete_after": declaration.delete_after,
     }

@@ -23,6 +23,7 @@ __all__ = [
     "MOST_CHARACTERS",
     "MOST_TERMS",
     "PRESENT",
+    "WHO",
     "Leaf",
     "Lost",
     "Place",
@@ -42,7 +43,9 @@ MOST_TERMS = 16
 
 Texts = Iterable[str]
 Place = tuple[str, ...]  # ("address", "M", "city", "S")
-EVENT: Place = ()  # stands for the record's eventName
+# Of the record itself, where it is no image's: a path of one step.
+EVENT: Place = ("eventName",)
+WHO: Place = ("userIdentity.principalId",)
 MARKED: Place = (MARK, "S")
 Lost = set[tuple[str, Place]]  # of which handler's condition, and where, something had to go
 
@@ -189,7 +192,7 @@ def shorten(term: Term, lost: Lost) -> Term:
     """The term, or one that asks less and is short enough."""
     while len(json_text(pattern_of(term))) > MOST_CHARACTERS:
         room = {place: len(json_text([place, leaf.json()])) for place, leaf in sorted(term.leaves.items())}
-        place = max(room.keys() - {EVENT, MARKED}, key=lambda place: (room[place], place))
+        place = max(room.keys() - {EVENT, WHO, MARKED}, key=lambda place: (room[place], place))
         lost.update((name, place) for name in term.names)
         term = term.at(place, term.leaves[place].shorter())
     return term
@@ -200,7 +203,7 @@ def pattern_of(term: Term, side: str = "NewImage") -> dict[str, Any]:
     pattern: dict[str, Any] = {}
     for place, leaf in sorted(term.leaves.items()):
         inner = pattern
-        *steps, last = ("dynamodb", side, *place) if place else ("eventName",)
+        *steps, last = place[0].split(".") if len(place) == 1 else ("dynamodb", side, *place)
         for step in steps:
             inner = inner.setdefault(step, {})
         inner[last] = leaf.json()

@@ -19,11 +19,14 @@ from botocore.parsers import ResponseParserError
 
 from framework.app import App
 from framework.apply import settle
+from framework.archive import ArchiveDeclaration
+from framework.archive_fold import line_of
 from framework.codec import Image
 from framework.consumer import Consumer
 from framework.control import DELIVERY, Control
 from framework.declaration import Declaration
 from framework.decode import Record, created, table_of
+from framework.deliver_archive import ArchiveDelivery, Bucket, Filing
 from framework.errors import BadValueError, ConfigurationError, StreamfoldError
 from framework.failures import Failure
 from framework.fold import compile_half
@@ -34,12 +37,14 @@ from framework.quarantine import PARTITION, Entry, entry_of, key_of, lane_prefix
 from framework.refused import Refused, pages
 from framework.sparse import Handler, SparseDeclaration
 from framework.sparse_fold import item_key
+from framework.writer import NotDoneError, Outcome, Terms
 
 __all__ = ["Quarantine", "Redriven"]
 
 _SECONDS = 60.0  # for one item of a sparse index
 _TOGETHER = 500  # entries for which it is asked at once what was refused
 _NOTHING = "counts for nothing, or the time of its aggregate is over"
+_NOT_ARCHIVED = "its item does not belong into the archive now"
 _VERSION = "redrive"  # by which it takes a shard's turn: no deployment has it
 
 
@@ -75,6 +80,7 @@ class Quarantine:
         control: The control table's name.
         load: Gets an object of the failure bucket by its name.
         store: Puts one.
+        archive: The bucket of the app's archives; None if it has none.
         now: The time in epoch seconds.
 
     Attributes:
@@ -89,6 +95,7 @@ class Quarantine:
         *,
         load: Callable[[str], bytes],
         store: Callable[[str, bytes], None],
+        archive: Bucket | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.app = app
@@ -96,6 +103,7 @@ class Quarantine:
         self._control = control
         self._load = load
         self._store = store
+        self._archive = archive
         self._now = now
         self._refused = Refused(client, control, load, now)
 
@@ -217,8 +225,10 @@ class Quarantine:
             declaration = self._declaration(entry)
             if isinstance(declaration, SparseDeclaration):
                 return self._settle_entry(place, entry, declaration, dry_run=dry_run)
+            if isinstance(declaration, ArchiveDeclaration):
+                return self._file(place, entry, declaration, dry_run=dry_run)
             half = compile_half(declaration)(entry.record, entry.image)
-        except (StreamfoldError, ClientError, BotoCoreError) as error:
+        except (StreamfoldError, ClientError, BotoCoreError, NotDoneError) as error:
             return self._stays(item, str(error), dry_run=dry_run)
         updates: tuple[Update, ...] = ()
         expiry = None if half is None else declaration.expiry(half[0][1])
@@ -269,6 +279,21 @@ class Quarantine:
             return Redriven(place, True, "was settled by somebody else")
         return Redriven(place, True, note)
 
+    def _file(self, place: str, entry: Entry, declaration: ArchiveDeclaration, *, dry_run: bool) -> Redriven:
+        """File the item that an entry is about. That can be repeated: so the entry is settled after it."""
+        line = line_of(declaration)(entry.record)
+        if self._archive is None:
+            raise ConfigurationError(f"{entry.handler}: expected a bucket of archives, came none")
+        if line is not None and not dry_run:
+            shard = lane_prefix(entry.stream_arn, entry.shard_id)
+            job = Filing(declaration, shard, entry.sequence_number, entry.sequence_number, [line])
+            delivery = ArchiveDelivery(self._client, self._control, self._archive, connections=1, now=self._now)
+            terms = Terms(deadline=time.monotonic() + _SECONDS)
+            delivery.file_alone(job, Outcome(declaration), terms)
+        if not dry_run and not self.discard(place):
+            return Redriven(place, True, "was settled by somebody else")
+        return Redriven(place, True, "" if line is not None else _NOT_ARCHIVED)
+
     def redrive_batch(self, failure: Failure, streams: Any) -> Redriven:
         """Bring a batch that Lambda gave up on to its consumer again.
 
@@ -286,6 +311,7 @@ class Quarantine:
                 control=Control(
                     self._client, self._control, self._store, version=_VERSION, connections=1, now=self._now
                 ),
+                bucket=self._archive,
                 delivery=delivery,
                 redriving=True,
                 connections=1,

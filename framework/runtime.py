@@ -16,7 +16,8 @@ not reported done; an aggregate and its watermark move in one conditional write;
 done, set aside with its reason, or the batch comes again from it; and what is set aside is counted by nobody else, also
 where another version of the code could count it (`turns.py`).
 
-A sparse index has a fold and a plan of its own (`sparse_fold.py`), whose writes may be made again at any time.
+A sparse index has a fold and a plan of its own (`sparse_fold.py`), whose writes may be made again at any time. So has
+an archive (`archive_fold.py`), whose objects are each written once (`archive_lane.py`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from typing import Any
 
 from framework import startup
 from framework.app import load_app
-from framework.client import dynamodb, put_object
+from framework.client import dynamodb, put_object, s3
 from framework.consumer import Consumer
 from framework.control import Control
+from framework.deliver_archive import Bucket
 from framework.errors import ConfigurationError
 from framework.telemetry import tell
 
@@ -42,8 +44,9 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     `STREAMFOLD_APP` names the app (`handlers.app:app`), `STREAMFOLD_TABLE` the source table, and `STREAMFOLD_NAMES`,
     where tables have other names in the account than in the declarations, those names (see `load_app`).
     `STREAMFOLD_CONTROL` and `STREAMFOLD_BUCKET` name the control table and the bucket for what is set aside,
-    `STREAMFOLD_DELIVERY` the protocol: `lanes` if not set, or `ledger`. `STREAMFOLD_VERSION` names what is deployed:
-    two deployments that may count a record otherwise never share one (`turns.py`).
+    `STREAMFOLD_ARCHIVE` the one for archives, `STREAMFOLD_DELIVERY` the protocol: `lanes` if not set, or `ledger`.
+    `STREAMFOLD_VERSION` names what is deployed: two deployments that may count a record otherwise never share one
+    (`turns.py`).
 
     Args:
         event: A batch of a DynamoDB stream, from a mapping with a tumbling window.
@@ -74,6 +77,7 @@ def _consumer() -> Consumer:
         str(found["STREAMFOLD_TABLE"]),
         client,
         control=Control(client, control, _store, version=os.environ.get("STREAMFOLD_VERSION", "")) if control else None,
+        bucket=Bucket(s3, archive) if (archive := os.environ.get("STREAMFOLD_ARCHIVE")) else None,
         delivery=os.environ.get("STREAMFOLD_DELIVERY") or "lanes",
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
+from framework.archive import ArchiveDeclaration
 from framework.codec import AttributeValue
 from framework.conditions import Attribute, Condition
 from framework.declaration import Declaration
@@ -93,8 +94,8 @@ class SparseDeclaration:
         return tuple(dict.fromkeys((*(() if self.when is None else self.when.paths()), *copied)))
 
 
-Handler: TypeAlias = Declaration | SparseDeclaration
-"""What a handler of either kind declares."""
+Handler: TypeAlias = Declaration | SparseDeclaration | ArchiveDeclaration
+"""What a handler of any kind declares."""
 
 
 def managed_keys(table: Table, index: Index) -> dict[str, tuple[KeyType, int]]:

@@ -100,7 +100,7 @@ def assert_exactly_once(
         except Exception as error:
             error.add_note(f"with seed {seed}; replay: {replay}")
             raise
-        counted += run.aggregates + run.entries
+        counted += run.aggregates + run.entries + run.archived
         if run.wrong:
             shown = [f"  {wrong}" for wrong in run.wrong[:_MOST_SHOWN]]
             more = [f"  and {len(run.wrong) - _MOST_SHOWN} more"] * (len(run.wrong) > _MOST_SHOWN)

@@ -36,14 +36,19 @@ __all__ = [
     "rejections",
 ]
 
-# What another try may not meet again (DynamoDB developer guide, error handling; AWS facts: writes for the conflict).
+# What another try may not meet again (DynamoDB developer guide, error handling; AWS facts: writes for the conflict; S3
+# API reference, error responses).
 _PASSING = frozenset(
     {
+        "ConditionalRequestConflict",
+        "InternalError",
         "InternalServerError",
         "LimitExceededException",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
+        "RequestTimeout",
         "ServiceUnavailable",
+        "SlowDown",
         "ThrottlingException",
         "TransactionConflictException",
         "TransactionInProgressException",
@@ -60,7 +65,14 @@ _ABOUT_A_VALUE = (
     "Item size",
 )
 # What an answer means hangs on the request.
-_JUDGED = frozenset({"ConditionalCheckFailedException", "TransactionCanceledException", "ValidationException"})
+_JUDGED = frozenset(
+    {
+        "ConditionalCheckFailedException",
+        "PreconditionFailed",
+        "TransactionCanceledException",
+        "ValidationException",
+    }
+)
 # Full jitter between tries, in seconds: from 0 up to 50 ms, doubled each time up to 2 s.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
@@ -262,8 +274,10 @@ class Writer(Generic[AJob]):
         )
         return any(owner(reply.get("Item", {})) == update.declaration.name for reply in replies)
 
-    def _call(self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any]) -> Any:
-        """Make a request, again as long as its failure may pass.
+    def _call(
+        self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any], client: Any = None
+    ) -> Any:
+        """Make a request, again as long as its failure may pass; to DynamoDB, unless another client is given.
 
         Raises:
             ClientError: DynamoDB's answer is one that the caller has to judge.
@@ -276,7 +290,7 @@ class Writer(Generic[AJob]):
                 raise NotDoneError("the invocation's time ran out")
             outcome.requests += 1
             try:
-                return getattr(self._client, operation)(**arguments)
+                return getattr(client or self._client, operation)(**arguments)
             except ClientError as error:
                 code = error.response["Error"]["Code"]
                 if code in _JUDGED:

@@ -23,7 +23,7 @@ from framework.measures import Slot
 from framework.paths import getter
 from framework.tables import Table
 
-__all__ = ["Recount", "Seen", "Wrong"]
+__all__ = ["Recount", "Seen", "Wrong", "replicated"]
 
 _MOST_OUTCOMES = 10_000
 _EXACT = Context(prec=400, Emin=-999999, Emax=999999)
@@ -273,7 +273,7 @@ def _contributions(
             continue
         if declaration.changes == "inserts" and change.old is not None:
             continue
-        if declaration.on_expiry == "keep" and (change.expiry or _replicated(declaration.source, change)):
+        if declaration.on_expiry == "keep" and (change.expiry or replicated(declaration.source, change)):
             continue
         item = key_text(declaration.source, change.new or change.old or {})
         for place, adds, values in _difference(share(change.old), share(change.new)):
@@ -285,7 +285,7 @@ def _contributions(
     return found
 
 
-def _replicated(table: Table, change: Seen) -> bool:
+def replicated(table: Table, change: Seen) -> bool:
     """Whether it may be another Region's expiry of a global table's item: the delete of one whose time was over."""
     if table.home is None or table.ttl is None or change.old is None or change.new is not None:
         return False

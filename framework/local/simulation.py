@@ -21,18 +21,22 @@ from typing import Any
 from framework.app import App
 from framework.consumer import Consumer
 from framework.control import Control
+from framework.deliver_archive import Bucket
 from framework.filters import compile_filters
+from framework.local.archived import Archived
 from framework.local.clock import Clock
 from framework.local.entries import Entries
 from framework.local.faults import Chance, Faults
 from framework.local.faulty import Broken, Poller
 from framework.local.history import WINDOW_SECONDS, Change
+from framework.local.objects import MemoryObjects, Together
 from framework.local.recount import Recount, Wrong
 from framework.local.settings import Settings
 from framework.local.world import CONTROL, World, table_requests
 
 __all__ = ["Run", "Simulation"]
 
+_ARCHIVE = "streamfold-archive"
 _START = 1_517_443_190.0  # 2018-01-31T23:59:50Z
 _LARGEST_BATCHES = (1, 2, 3, 5, 8)  # fewer than the bad records that make a batch wait (`fold.py`)
 _PAUSES = (0.0, 0.0, 0.1, 1.0, 10.0, 200.0)  # between changes
@@ -51,12 +55,14 @@ class Run:
         happened: How often each fault came.
         aggregates: How many aggregates there have to be.
         entries: How many items have to have an entry in a sparse index, for each of them.
+        archived: How many items have to be in the archives.
     """
 
     wrong: tuple[Wrong, ...]
     happened: Counter[str]
     aggregates: int
     entries: int = 0
+    archived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,7 @@ class Simulation:
 
     Attributes:
         client: The tables, as a boto3 client shows them: for `Aggregation.get` and its like.
+        objects: The bucket of the archives, as a boto3 S3 client shows it.
         clock: The time.
     """
 
@@ -112,6 +119,7 @@ class Simulation:
             app.tables, self._deployment.tables, tuple(self._deployment.settings), self.clock, shards=shards
         )
         self.client = self._world.client
+        self.objects = MemoryObjects(lambda: self.clock.now)
         self._chance = Chance(faults or Faults(), Random(seed))
         self._random = self._chance.random
         self._names = list(self._world.streams)
@@ -147,11 +155,14 @@ class Simulation:
             log.disabled = was_off
         recount = Recount(self._app, self._world.seen, by_item=self._delivery == "ledger")
         entries = Entries(self._app, self._world.seen)
+        archived = Archived(self._app, self._world.seen)
         wrong = [
             *recount.wrong(self._world.items(), entries.items(self._world.left)),
             *entries.wrong_writes(self._world.written),
+            *archived.wrong(self.objects.objects),
         ]
-        return Run(tuple(wrong), self._chance.happened, recount.aggregates, entries.count(self._world.left))
+        counted = entries.count(self._world.left)
+        return Run(tuple(wrong), self._chance.happened, recount.aggregates, counted, archived.items)
 
     def set_aside(self) -> list[str]:
         """Why records were set aside, each reason once."""
@@ -239,7 +250,7 @@ class Simulation:
             self.clock,
             self._chance,
             lambda client: self._consumer(name, client),
-            client=self.client,
+            client=Together(self.client, self.objects) if self._app.archives else self.client,
             meanwhile=self._second_poller,
             checkpoints=checkpoints,
         )
@@ -253,7 +264,8 @@ class Simulation:
             "jitter": self._random.uniform,
         }
         control = Control(client, CONTROL, self._objects.__setitem__, **options)
-        return Consumer(self._app, name, client, control=control, delivery=self._delivery, **options)
+        bucket = Bucket(lambda: client, _ARCHIVE)
+        return Consumer(self._app, name, client, control=control, bucket=bucket, delivery=self._delivery, **options)
 
     def _second_poller(self) -> bool:
         """Let a second poller of some table take its turn; whether it did."""

@@ -1,0 +1,249 @@
+"""Deliver the objects of archives: claimed, put where there is none, committed (`archive_lane.py`)."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from framework.archive import ArchiveDeclaration
+from framework.archive_fold import Line
+from framework.archive_lane import Lane, claiming, committing, lane_key, lane_of, object_name
+from framework.errors import shortened
+from framework.quarantine import MEMORY_SECONDS
+from framework.writer import NotDoneError, Outcome, Terms, Writer
+
+__all__ = ["ArchiveDelivery", "Bucket", "Filing", "packed"]
+
+_LEVEL = 6  # of compression: the highest take several times as long, for some hundredths
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Where archives are.
+
+    Attributes:
+        client: Makes a boto3 S3 client, or gives the one that there is.
+        name: The bucket's name.
+    """
+
+    client: Callable[[], Any]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filing:
+    """What has to be filed of a batch in one archive.
+
+    Attributes:
+        declaration: The archive.
+        prefix: The shard's, as `quarantine.lane_prefix` gives it.
+        first: The sequence number of the batch's first record.
+        last: That of its last record.
+        lines: The items, in the order of their records.
+    """
+
+    declaration: ArchiveDeclaration
+    prefix: str
+    first: int
+    last: int
+    lines: Sequence[Line] = field(repr=False)
+
+
+class ArchiveDelivery(Writer[Filing]):
+    """Puts what is archived into objects, each item into one.
+
+    Args:
+        client: A boto3 DynamoDB client, for the control table.
+        control: The control table's name.
+        bucket: Where the archives are.
+        options: As for `Writer`.
+    """
+
+    def __init__(self, client: Any, control: str, bucket: Bucket, **options: Any) -> None:
+        super().__init__(client, **options)
+        self._control = control
+        self._bucket = bucket
+
+    def _apply(self, job: Filing, outcome: Outcome, terms: Terms) -> None:
+        outcome.failed_from = job.first
+        if terms.through:
+            self._file_again(job, outcome, terms)
+            outcome.failed_from = None
+            return
+        lane: Lane | None = None
+        tries = 0
+        while True:
+            if lane is None:
+                lane = self._lane(job, outcome, terms)
+            left = [line for line in job.lines if line.number > lane.of(line.partition)]
+            if not left:
+                outcome.duplicates += len(job.lines) - outcome.absorbed
+                outcome.failed_from = None
+                return
+            lane = self._file(job, lane, left, outcome, terms)
+            if lane is None:
+                tries += 1
+                self._pause(tries, terms, f"{_where(job)}: another writes to it at the same time")
+
+    def _file_again(self, job: Filing, outcome: Outcome, terms: Terms) -> None:
+        """File what is in no object of a batch that Lambda gave up on: others have followed it since.
+
+        Of the records of such a batch just those are in an object that some invocation put before Lambda gave up, and
+        it says from which record on and through which. Nobody but redrive has the batch any more, and whoever redrives
+        it puts the same names.
+        """
+        for partition, lines in _by_partition(job.lines).items():
+            held = [*self._held(job, partition, outcome, terms)]
+            left = [line for line in lines if not any(line.number in numbers for numbers in held)]
+            if left:
+                name = object_name(job.declaration.prefix, partition, job.prefix, job.first - 1, "-again")
+                if not self._put(name, job, left, outcome, terms):
+                    raise NotDoneError(f"archive: {name}: expected none of that name, came one with other records")
+            outcome.absorbed += len(left)
+            outcome.duplicates += len(lines) - len(left)
+
+    def file_alone(self, job: Filing, outcome: Outcome, terms: Terms) -> None:
+        """File one record that was set aside; it does no harm to do that again.
+
+        Raises:
+            NotDoneError: It could not be.
+        """
+        (line,) = job.lines
+        name = object_name(job.declaration.prefix, line.partition, job.prefix, job.first - 1, "-alone")
+        self._put(name, job, job.lines, outcome, terms)
+
+    def _held(self, job: Filing, partition: str, outcome: Outcome, terms: Terms) -> Iterator[range]:
+        """The sequence numbers that the lane's objects in a partition hold, as far as they matter for a batch."""
+        last = object_name(job.declaration.prefix, partition, job.prefix, job.last)
+        request: dict[str, Any] = {"Bucket": self._bucket.name, "Prefix": last[: last.rindex("-") + 1]}
+        names: list[str] = []
+        while True:
+            page = self._object(outcome, terms, "list_objects_v2", request)
+            names += [each["Key"] for each in page.get("Contents", ()) if each["Key"] < last]
+            if not page.get("IsTruncated"):
+                break
+            request["ContinuationToken"] = page["NextContinuationToken"]
+        for name in sorted(names, reverse=True):
+            found = self._range(name, outcome, terms)
+            if found.stop <= job.first:
+                return  # those that begin earlier end earlier
+            yield found
+
+    def _lane(self, job: Filing, outcome: Outcome, terms: Terms) -> Lane:
+        arguments = {"TableName": self._control, "Key": self._key(job), "ConsistentRead": True}
+        item = self._ask(outcome, terms, "get_item", arguments).get("Item")
+        try:
+            lane = lane_of(item)
+        except (KeyError, TypeError, ValueError):
+            raise NotDoneError(f"{_where(job)}: expected a lane's state, came {shortened(item, 300)}") from None
+        if lane.number and lane.layout != job.declaration.layout:
+            raise NotDoneError(
+                f"{_where(job)}: expected prefix and partition as they were ({lane.layout}), came "
+                f"{job.declaration.layout}: what is divided otherwise needs an archive of another name"
+            )
+        return replace(lane, layout=job.declaration.layout)
+
+    def _file(self, job: Filing, lane: Lane, left: Sequence[Line], outcome: Outcome, terms: Terms) -> Lane | None:
+        """Claim, put, commit; the lane as it is then, or None where another was faster."""
+        lines = _by_partition(left)
+        partitions = lane.claimed | lines.keys()
+        if not self._update(job, claiming(lane, partitions, self._expires), outcome, terms):
+            return None
+        lane = replace(lane, number=lane.number + 1)
+        absorbed = 0
+        through = {}
+        for partition in sorted(partitions):
+            name = object_name(job.declaration.prefix, partition, job.prefix, lane.done)
+            ours = lines.get(partition, [])
+            if self._put(name, job, ours, outcome, terms):
+                through[partition] = job.last
+                absorbed += len(ours)
+            else:
+                through[partition] = self._range(name, outcome, terms).stop - 1
+        # Up to where every object that holds some of the batch goes.
+        short = [through[partition] for partition, of in lines.items() if of[-1].number > through[partition]]
+        done = max(lane.done, min([job.last, *short]))
+        ahead = {partition: max(lane.of(partition), through.get(partition, 0)) for partition in {*lane.ahead, *through}}
+        after = replace(lane, done=done, ahead={name: number for name, number in ahead.items() if number > done})
+        outcome.absorbed += absorbed
+        if not self._update(job, committing(after, self._expires), outcome, terms):
+            return None
+        return replace(after, claimed=frozenset(), number=after.number + 1)
+
+    def _put(self, name: str, job: Filing, lines: Sequence[Line], outcome: Outcome, terms: Terms) -> bool:
+        """Put an object; whether there was none of that name."""
+        arguments = {
+            "Bucket": self._bucket.name,
+            "Key": name,
+            "Body": packed([line.text for line in lines]),
+            "ContentType": "application/gzip",
+            "Metadata": {"first": str(job.first), "through": str(job.last), "items": str(len(lines))},
+            "IfNoneMatch": "*",
+        }
+        return self._object(outcome, terms, "put_object", arguments) is not None
+
+    def _range(self, name: str, outcome: Outcome, terms: Terms) -> range:
+        """From which record on an object holds what belongs into it, and through which."""
+        found = self._object(outcome, terms, "head_object", {"Bucket": self._bucket.name, "Key": name})
+        try:
+            return range(int(found["Metadata"]["first"]), int(found["Metadata"]["through"]) + 1)
+        except (KeyError, TypeError, ValueError):
+            raise NotDoneError(f"archive: {name}: expected an object of an archive, came another") from None
+
+    def _object(self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any]) -> Any:
+        """The answer to a request to S3; None where its condition failed."""
+        try:
+            return self._call(outcome, terms, operation, arguments, client=self._bucket.client())
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "PreconditionFailed":
+                return None
+            reason = str(error)
+        except NotDoneError as error:
+            reason = str(error)
+        where = arguments.get("Key") or arguments.get("Prefix")
+        raise NotDoneError(f"archive: bucket {self._bucket.name!r}: {where}: {reason}")
+
+    def _update(self, job: Filing, arguments: dict[str, Any], outcome: Outcome, terms: Terms) -> bool:
+        arguments = {"TableName": self._control, "Key": self._key(job), **arguments}
+        try:
+            self._call(outcome, terms, "update_item", arguments)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                raise NotDoneError(f"{_where(job)}: {error}") from error
+            outcome.conflicts += 1
+            return False
+        return True
+
+    def _ask(self, outcome: Outcome, terms: Terms, operation: str, arguments: dict[str, Any]) -> Any:
+        try:
+            return self._call(outcome, terms, operation, arguments)
+        except ClientError as error:
+            raise NotDoneError(str(error)) from error
+
+    def _key(self, job: Filing) -> Any:
+        return lane_key(job.declaration.name, job.prefix)
+
+    @property
+    def _expires(self) -> int:
+        return int(self._now()) + MEMORY_SECONDS
+
+
+def _by_partition(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    found: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        found[line.partition].append(line)
+    return found
+
+
+def packed(lines: Sequence[str]) -> bytes:
+    """Lines as an object holds them: compressed, and the same bytes for the same lines."""
+    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), _LEVEL, mtime=0)
+
+
+def _where(job: Filing) -> str:
+    return f"archive {job.declaration.name}: lane {job.prefix}"
