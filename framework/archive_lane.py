@@ -43,7 +43,11 @@ from typing import Any
 from framework.codec import AttributeValue, Image
 from framework.lanes import bound
 
-__all__ = ["Lane", "claiming", "committing", "lane_key", "lane_of", "object_name"]
+__all__ = ["AGAIN", "ALONE", "Lane", "claiming", "committing", "lane_key", "lane_of", "object_name"]
+
+
+# What tells the names of objects that redrive wrote: of batches that Lambda gave up on, and of what was set aside.
+AGAIN, ALONE = "-again", "-alone"
 
 
 @dataclass(frozen=True, slots=True)

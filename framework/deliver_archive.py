@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from framework.archive import ArchiveDeclaration
 from framework.archive_fold import Line
-from framework.archive_lane import Lane, claiming, committing, lane_key, lane_of, object_name
+from framework.archive_lane import AGAIN, ALONE, Lane, claiming, committing, lane_key, lane_of, object_name
 from framework.errors import shortened
 from framework.quarantine import MEMORY_SECONDS
 from framework.writer import NotDoneError, Outcome, Terms, Writer
@@ -71,15 +71,13 @@ class ArchiveDelivery(Writer[Filing]):
 
     def _apply(self, job: Filing, outcome: Outcome, terms: Terms) -> None:
         outcome.failed_from = job.first
-        if terms.through:
-            self._file_again(job, outcome, terms)
-            outcome.failed_from = None
-            return
         lane: Lane | None = None
         tries = 0
         while True:
             if lane is None:
                 lane = self._lane(job, outcome, terms)
+            if terms.through:
+                self._file_again(job, lane, outcome, terms)
             left = [line for line in job.lines if line.number > lane.of(line.partition)]
             if not left:
                 outcome.duplicates += len(job.lines) - outcome.absorbed
@@ -90,22 +88,22 @@ class ArchiveDelivery(Writer[Filing]):
                 tries += 1
                 self._pause(tries, terms, f"{_where(job)}: another writes to it at the same time")
 
-    def _file_again(self, job: Filing, outcome: Outcome, terms: Terms) -> None:
-        """File what is in no object of a batch that Lambda gave up on: others have followed it since.
+    def _file_again(self, job: Filing, lane: Lane, outcome: Outcome, terms: Terms) -> None:
+        """File what is in no object of a batch that Lambda gave up on, up to where the lane stands without it.
 
-        Of the records of such a batch just those are in an object that some invocation put before Lambda gave up, and
-        it says from which record on and through which. Nobody but redrive has the batch any more, and whoever redrives
-        it puts the same names.
+        Such a record is in an object only if an invocation put that before Lambda gave up, or somebody redrove the
+        batch; and an object says from which record on it holds what belongs into it, and through which.
         """
-        for partition, lines in _by_partition(job.lines).items():
+        behind = [line for line in job.lines if line.number <= lane.of(line.partition)]
+        for partition, lines in _by_partition(behind).items():
             held = [*self._held(job, partition, outcome, terms)]
             left = [line for line in lines if not any(line.number in numbers for numbers in held)]
             if left:
-                name = object_name(job.declaration.prefix, partition, job.prefix, job.first - 1, "-again")
-                if not self._put(name, job, left, outcome, terms):
-                    raise NotDoneError(f"archive: {name}: expected none of that name, came one with other records")
-            outcome.absorbed += len(left)
-            outcome.duplicates += len(lines) - len(left)
+                first, through = left[0].number, min(job.last, lane.of(partition))
+                name = object_name(job.declaration.prefix, partition, job.prefix, first - 1, AGAIN)
+                if not self._put(name, left, first, through, outcome, terms):
+                    raise NotDoneError(f"{_where(job)}: another brings the batch again at the same time")
+                outcome.absorbed += len(left)
 
     def file_alone(self, job: Filing, outcome: Outcome, terms: Terms) -> None:
         """File one record that was set aside; it does no harm to do that again.
@@ -114,8 +112,8 @@ class ArchiveDelivery(Writer[Filing]):
             NotDoneError: It could not be.
         """
         (line,) = job.lines
-        name = object_name(job.declaration.prefix, line.partition, job.prefix, job.first - 1, "-alone")
-        self._put(name, job, job.lines, outcome, terms)
+        name = object_name(job.declaration.prefix, line.partition, job.prefix, job.first - 1, ALONE)
+        self._put(name, job.lines, job.first, job.last, outcome, terms)
 
     def _held(self, job: Filing, partition: str, outcome: Outcome, terms: Terms) -> Iterator[range]:
         """The sequence numbers that the lane's objects in a partition hold, as far as they matter for a batch."""
@@ -128,11 +126,14 @@ class ArchiveDelivery(Writer[Filing]):
             if not page.get("IsTruncated"):
                 break
             request["ContinuationToken"] = page["NextContinuationToken"]
+        earlier = False
         for name in sorted(names, reverse=True):
-            found = self._range(name, outcome, terms)
-            if found.stop <= job.first:
-                return  # those that begin earlier end earlier
-            yield found
+            again = name.endswith(f"{AGAIN}.json.gz")
+            if again or not earlier:
+                found = self._range(name, outcome, terms)
+                # Of those that came in order, one whose name is lower ends earlier.
+                earlier = earlier or (not again and found.stop <= job.first)
+                yield found
 
     def _lane(self, job: Filing, outcome: Outcome, terms: Terms) -> Lane:
         arguments = {"TableName": self._control, "Key": self._key(job), "ConsistentRead": True}
@@ -160,7 +161,7 @@ class ArchiveDelivery(Writer[Filing]):
         for partition in sorted(partitions):
             name = object_name(job.declaration.prefix, partition, job.prefix, lane.done)
             ours = lines.get(partition, [])
-            if self._put(name, job, ours, outcome, terms):
+            if self._put(name, ours, max(job.first, lane.of(partition) + 1), job.last, outcome, terms):
                 through[partition] = job.last
                 absorbed += len(ours)
             else:
@@ -175,14 +176,14 @@ class ArchiveDelivery(Writer[Filing]):
             return None
         return replace(after, claimed=frozenset(), number=after.number + 1)
 
-    def _put(self, name: str, job: Filing, lines: Sequence[Line], outcome: Outcome, terms: Terms) -> bool:
-        """Put an object; whether there was none of that name."""
+    def _put(self, name: str, lines: Sequence[Line], first: int, through: int, outcome: Outcome, terms: Terms) -> bool:
+        """Put an object with what belongs into it of a range of records; whether there was none of that name."""
         arguments = {
             "Bucket": self._bucket.name,
             "Key": name,
             "Body": packed([line.text for line in lines]),
             "ContentType": "application/gzip",
-            "Metadata": {"first": str(job.first), "through": str(job.last), "items": str(len(lines))},
+            "Metadata": {"first": str(first), "through": str(through), "items": str(len(lines))},
             "IfNoneMatch": "*",
         }
         return self._object(outcome, terms, "put_object", arguments) is not None

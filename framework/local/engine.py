@@ -13,14 +13,18 @@ from typing import Any
 
 from framework.app import App
 from framework.consumer import Consumer
+from framework.control import Control
 from framework.decode import table_of
+from framework.deliver_archive import Bucket
 from framework.errors import ConfigurationError, EventError, shortened
 from framework.live import LiveShard, live_shards
 from framework.local.bridge import Memory
 from framework.local.capacity import Meter
+from framework.local.objects import MemoryObjects
 from framework.local.poller import Poller, Response, Shard
 from framework.local.provision import create_table_request
 from framework.local.sources import FileSource
+from framework.local.world import CONTROL, CONTROL_REQUEST
 from framework.tables import Table
 
 __all__ = ["Drained", "Local", "OnProgress"]
@@ -81,6 +85,7 @@ class Local:
 
     Attributes:
         now: The time in epoch seconds, for windows and watermarks; may be replaced.
+        objects: The bucket of the archives, in memory, as a boto3 S3 client shows it.
 
     Raises:
         ConfigurationError: moto is not installed, `files` names a table that no aggregation reads, or the
@@ -99,6 +104,7 @@ class Local:
         self._batch_size = batch_size
         self._stack = ExitStack()
         self._running: _Running | None = None
+        self.objects = MemoryObjects(lambda: self.now())
 
     def __enter__(self) -> Local:
         with ExitStack() as stack:
@@ -198,9 +204,12 @@ class Local:
         names = dict.fromkeys(declaration.source.name for declaration in self._app.declarations)
         # One connection, for the engine takes one request at a time, and so that a run can be repeated to the
         # letter. The clock is looked up at each call, for it may be replaced.
-        consumers = {
-            name: Consumer(self._app, name, function_client, connections=1, now=lambda: self.now()) for name in names
-        }
+        options: dict[str, Any] = {"connections": 1, "now": lambda: self.now()}
+        if self._app.archives:
+            client.create_table(**CONTROL_REQUEST)
+            options["bucket"] = Bucket(lambda: self.objects, "archive")
+            options["control"] = Control(function_client, CONTROL, _keep_nothing, connections=1, now=options["now"])
+        consumers = {name: Consumer(self._app, name, function_client, **options) for name in names}
 
         def poller(table: str, shard: Shard) -> Poller:
             return Poller(table, shard, consumers[table], batch_size=self._batch_size, now=lambda: self.now())
@@ -278,6 +287,10 @@ class _Tally:
             late=self.sums["lateRecords"],
             bad=tuple(self._bad),
         )
+
+
+def _keep_nothing(name: str, content: bytes) -> None:
+    raise ConfigurationError(f"Local: expected records that an item can hold, came one of {len(content):,} bytes")
 
 
 def _moto() -> Any:

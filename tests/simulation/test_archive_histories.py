@@ -77,8 +77,9 @@ def with_names_of_the_batch(patch: pytest.MonkeyPatch) -> None:
     """An object is named by what a batch begins with, instead of by where the lane stands."""
     put = ArchiveDelivery._put
 
-    def careless(self: Any, name: str, job: Any, *others: Any) -> Any:
-        return put(self, f"{name[: name.rindex('-')]}-{job.first}.json.gz", job, *others)
+    def careless(self: Any, name: str, lines: Any, first: Any, *others: Any) -> Any:
+        start = name[: name.rindex("-")]
+        return put(self, f"{start}-{first}.json.gz", lines, first, *others)
 
     patch.setattr(ArchiveDelivery, "_put", careless)
 

@@ -149,7 +149,7 @@ def test_a_wrong_declaration_says_class_field_expected_and_given(fields: dict[st
         (lambda: Sum(5), "Sum: of: expected an attribute name, came 5"),  # type: ignore[arg-type]
         (lambda: App("", [declare()]), "App: name: expected lower-case letters, digits and hyphens, at most 63, letter first, came ''"),
         (lambda: App("a", []), "App 'a': handlers: expected at least one, came none"),
-        (lambda: App("a", [5]), "App 'a': handlers: expected subclasses of Aggregation or SparseIndex, came 5"),  # type: ignore[list-item]
+        (lambda: App("a", [5]), "App 'a': handlers: expected subclasses of Aggregation, SparseIndex, TtlArchive, came 5"),  # type: ignore[list-item]
     ],
 )  # fmt: skip
 def test_a_wrong_value_says_where_expected_and_given(make: Any, message: str) -> None:

@@ -150,7 +150,7 @@ def shared(prefix: str, **fields: Any) -> type[SparseIndex]:
         (lambda: [Daily, shared("")], "expected a prefix such that neither begins the other \\('' of Daily\\), came ''"),
         (lambda: [Daily, shared("a")], "expected a prefix such that neither begins the other \\('' of Daily\\), came 'a'"),
         (lambda: [charted("ab"), shared("a")], "neither begins the other \\('ab' of Charted\\), came 'a'"),
-        (lambda: [SparseIndex], "expected subclasses of Aggregation or SparseIndex"),
+        (lambda: [SparseIndex], "expected subclasses of Aggregation, SparseIndex, TtlArchive"),
     ],
 )  # fmt: skip
 def test_handlers_that_do_not_go_together_are_refused(handlers: Any, message: str) -> None:
