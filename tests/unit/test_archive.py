@@ -71,9 +71,10 @@ class Bad:
 
 
 def consumer(app: App, engine: Any, objects: Any, **options: Any) -> Consumer:
-    control = Control(engine, "control", no_object, version="1", connections=1)
+    ticks = iter(range(0, 10**9, 5))
+    clock: dict[str, Any] = {"clock": lambda: float(next(ticks)), "sleep": lambda seconds: None}
+    control = Control(engine, "control", no_object, version="1", connections=1, **clock)
     bucket = Bucket(lambda: objects, "the-archive")
-    clock = iter(range(0, 10**9, 5))
     return Consumer(
         app,
         "Sessions",
@@ -82,8 +83,7 @@ def consumer(app: App, engine: Any, objects: Any, **options: Any) -> Consumer:
         bucket=bucket,
         connections=1,
         now=lambda: NOW,
-        clock=lambda: float(next(clock)),
-        sleep=lambda seconds: None,
+        **clock,
         **options,
     )
 
