@@ -23,6 +23,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.alternatives import HANDLERS
+from benchmarks.archives import archived
 from benchmarks.entry import entry_cost
 from benchmarks.extremes import extremes
 from benchmarks.fold import fold_speed
@@ -59,7 +60,7 @@ def main() -> int:
     columns = (TextColumn("{task.description:<45}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console, transient=True, speed_estimate_period=3600) as progress:
-            bar = _Bar(progress, 71 + in_parallel + timed)
+            bar = _Bar(progress, 76 + in_parallel + timed)
             fold = bar.step("decode and fold", 2, fold_speed)
             start = bar.step("cold starts", 15, cold_start)
             entry = bar.step("quarantine and metrics", 8, entry_cost)
@@ -67,6 +68,7 @@ def main() -> int:
             steps = bar.step("Min and Max", 2, extremes)
             written = bar.step("charts, written", 12, writes)
             read = bar.step("charts, read", 30, reads)
+            archives = bar.step("archives", 5, archived)
             peaks = bar.step("peak memory of every row", in_parallel, partial(_peaks, once))
             growth = _rows(lines, peaks, bar)
             rows = _rows(cases, peaks, bar)
@@ -75,7 +77,7 @@ def main() -> int:
         return 1
     reached = targets(rows, fold, start, entry)
     pairs = list(zip(fresh, steps, strict=True))
-    text = markdown(rows, growth, fold, start, entry, pairs, written, read, reached)
+    text = markdown(rows, growth, fold, start, entry, pairs, written, read, archives, reached)
     (_FOLDER / "results.md").write_text(text)
     (_FOLDER / "results.json").write_text(json.dumps(rows, indent=1) + "\n")
     if sys.stdout.isatty():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.archives import Archived
 from benchmarks.extremes import Step
 from benchmarks.indexes import Read, Written
 
@@ -124,6 +125,7 @@ def markdown(
     steps: Sequence[tuple[Step, Step]],
     written: Sequence[Written],
     read: Sequence[Read],
+    archives: Sequence[Archived],
     reached: Iterable[Target],
 ) -> str:
     """The whole report."""
@@ -153,6 +155,7 @@ def markdown(
         ),
         *extremes_text(steps),
         *indexes_text(written, read),
+        *archives_text(archives),
         "## Targets",
         _table(
             ("target", "reached", "measured"),
@@ -175,6 +178,26 @@ def extremes_text(steps: Sequence[tuple[Step, Step]]) -> list[str]:
                 (str(fresh.batch), *(f"{n / 100:.2f}" for n in (fresh.requests, fresh.wcu, one.requests, one.wcu)))
                 for fresh, one in steps
                 if fresh.batch in (1, 2, 3, 5, 10, 20)
+            ),
+        ),
+    ]
+
+
+def archives_text(archives: Sequence[Archived]) -> list[str]:
+    """What an archive costs."""
+    return [
+        "## Archives",
+        f"{archives[0].items:,} items that expire, in batches a minute apart, into an archive by day. An object an item "
+        "would be 1,000 puts for 1,000 items.",
+        _table(
+            ("items a batch", "puts for 1,000 items", "WCU for 1,000 items", "RCU for 1,000 items", "bytes an item"),
+            (
+                (
+                    f"{a.batch:,}",
+                    *(f"{1000 * n / a.items:.1f}" for n in (a.puts, a.wcu, a.rcu)),
+                    f"{a.size / a.items:.0f}",
+                )
+                for a in archives
             ),
         ),
     ]
