@@ -68,7 +68,6 @@ def _archived(batch: int, items: int) -> Archived:
     bucket = Bucket(lambda: objects, "archive")
     consumer = Consumer(App("archive", [Sessions]), sessions.name, engine, control=control, bucket=bucket, **options)
     shard = Shard("arn:aws:dynamodb:us-east-1:123456789012:table/Sessions/stream/2018-01-01T00:00:00.000", 1)
-    before = 0, 0.0
     for first in range(0, items, batch):
         records = [expired(sessions, _session(number)) for number in range(first, min(first + batch, items))]
         now[0] += _SECONDS_APART
@@ -79,7 +78,7 @@ def _archived(batch: int, items: int) -> Archived:
         raise AssertionError(f"batches of {batch}: expected {items} items once, came {len({*lines})} in {len(lines)}")
     size = sum(map(len, objects.objects.values()))
     reads = engine.requests["GetItem"] + engine.requests["Query"]
-    return Archived(batch, items, objects.requests["PutObject"], engine.wcu - before[0], reads, size)
+    return Archived(batch, items, objects.requests["PutObject"], engine.wcu, reads, size)
 
 
 def _session(number: int) -> dict[str, Any]:

@@ -185,18 +185,15 @@ def extremes_text(steps: Sequence[tuple[Step, Step]]) -> list[str]:
 
 def archives_text(archives: Sequence[Archived]) -> list[str]:
     """What an archive costs."""
+    columns = ("items a batch", "puts for 1,000 items", "WCU for 1,000 items", "RCU for 1,000 items", "bytes an item")
     return [
         "## Archives",
-        f"{archives[0].items:,} items that expire, in batches a minute apart, into an archive by day. An object an item "
-        "would be 1,000 puts for 1,000 items.",
+        f"{archives[0].items:,} items that expire, in batches a minute apart, into an archive by day. With an object "
+        "for each item it would be 1,000 puts for 1,000 items.",
         _table(
-            ("items a batch", "puts for 1,000 items", "WCU for 1,000 items", "RCU for 1,000 items", "bytes an item"),
+            columns,
             (
-                (
-                    f"{a.batch:,}",
-                    *(f"{1000 * n / a.items:.1f}" for n in (a.puts, a.wcu, a.rcu)),
-                    f"{a.size / a.items:.0f}",
-                )
+                (f"{a.batch:,}", *(f"{n / a.items:.1f}" for n in (1000 * a.puts, 1000 * a.wcu, 1000 * a.rcu, a.size)))
                 for a in archives
             ),
         ),

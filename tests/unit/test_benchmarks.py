@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.alternatives import HANDLERS, Handler
+from benchmarks.archives import archived
 from benchmarks.events import LARGEST_BATCH, LARGEST_PAYLOAD, event_of, recount
 from benchmarks.extremes import extremes
 from benchmarks.indexes import reads, writes
@@ -79,6 +80,11 @@ def test_a_threshold_spares_the_index_what_is_below_and_shards_cost_nothing_to_w
     assert charted.wcu < plain.wcu * 0.7
     assert charted.entries < plain.entries / 4
     assert fresh.wcu - charted.wcu == fresh.requests - charted.requests > 0
+
+
+def test_an_archive_costs_by_the_batch_and_not_by_the_item() -> None:
+    small, large = archived(items=2000, batches=(100, 1000))
+    assert [(each.puts, each.wcu) for each in (small, large)] == [(20, 61), (2, 7)]
 
 
 def test_the_top_ten_cost_a_request_a_key_and_not_the_table() -> None:
