@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from framework import archive_fold, deliver_archive
+from framework import App, archive_fold, deliver_archive
 from framework.aside import Aside
 from framework.consumer import Consumer
 from framework.deliver_archive import ArchiveDelivery
 from framework.local.settings import Settings
-from framework.testing import Faults, Simulation, assert_exactly_once
+from framework.testing import Faults, Simulation, assert_exactly_once, delete, expire, put
+from handlers.expired_sessions import ExpiredSessions
 from tests.simulation.archives import ARCHIVES, history_of
 
 CHUNK = 500
@@ -206,3 +208,18 @@ def test_a_planted_fault_is_found(
 
 def test_without_one_nothing_is_found() -> None:
     assert found() is None
+
+
+def test_the_example_archives_each_session_once_and_without_its_token() -> None:
+    source = ExpiredSessions.source
+    items = [
+        {"UserId": "ann", "SessionId": str(n), "BeganAt": f"2018-0{n}-15", "ExpiresAt": n, "Token": "secret"}
+        for n in range(1, 5)
+    ]
+    history = [*(put(source, each) for each in items), *(expire(source, each) for each in items[:3])]
+    app = App("example", [ExpiredSessions])
+    assert_exactly_once(app, [*history, delete(source, items[3])])
+    simulation = Simulation(app, seed=1, faults=Faults.none())
+    assert simulation.run(history).archived == 3
+    assert sorted(name.split("/")[1] for name in simulation.objects.objects) == [f"month=2018-0{n}" for n in (1, 2, 3)]
+    assert not any(b"Token" in gzip.decompress(content) for content in simulation.objects.objects.values())
