@@ -177,15 +177,26 @@ class App:
             )
 
     def _check_attributes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
-        """What one keeps as a number may not be the text by which another's items are in an index of that table."""
+        """What one keeps may not bring its items into another's index of that table.
+
+        Nor may it be a number where that index has a text.
+        """
         d, o = cls._declaration, other._declaration
-        if o.index is not None and d.target.name == o.target.name:
-            for slot in d.slots:
-                if slot.attribute == o.index.pk:
-                    raise DeclarationError(
-                        f"App {self.name!r}: {cls.__qualname__}: expected a measure with another name than the "
-                        f"partition key of index {o.index.name!r}, came {slot.attribute!r}"
-                    )
+        if o.index is None or d.target.name != o.target.name:
+            return
+        where = f"App {self.name!r}: {cls.__qualname__}"
+        measures = {slot.attribute for slot in d.slots}
+        if o.index.pk in measures:
+            raise DeclarationError(
+                f"{where}: expected a measure with another name than the partition key of index {o.index.name!r}, came "
+                f"{o.index.pk!r}"
+            )
+        if d.index is not None and d.index.name != o.index.name and d.index.pk == o.index.pk and o.index.sk in measures:
+            raise DeclarationError(
+                f"{where}: index {d.index.name!r}: expected another partition key than {o.index.pk!r}, or the index "
+                f"{o.index.name!r} of {other.__qualname__} with a prefix: its aggregates have {o.index.sk!r} as well, "
+                "and would be in both"
+            )
 
     def _check_sparse(self) -> None:
         """Nothing is written for two reasons, no entry hangs on another's, and a key has one type."""

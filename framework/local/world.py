@@ -45,7 +45,7 @@ class World:
     Attributes:
         client: The tables, as a boto3 client shows them.
         streams: The streams, by their tables' names.
-        seen: The changes of the users' items that a stream tells of.
+        seen: The changes of the users' items that a stream tells of, those by Streamfold itself among them.
         left: The users' items, by table and text of the key.
         written: What Streamfold wrote to items that it did not make: the table, the item before and after.
     """
@@ -126,11 +126,12 @@ class World:
         if stream is None or (change is not None and change.kind == "existing"):
             return
         record, shard = record_of(table, old, new), stream.shard_of(key)
-        if change is not None:
-            expiry = change.kind == "expire"
+        expiry = change is not None and change.kind == "expire"
+        if expiry:
+            record["userIdentity"] = EXPIRY
+        if change is not None or (old is not None and new is not None and MARK not in new):
+            # An entry that Streamfold writes to a user's item changes the item, for whoever counts by it.
             self.seen.append(Seen(name, shard.shard_id, old, new, expiry, int(self._clock.now)))
-            if expiry:
-                record["userIdentity"] = EXPIRY
         shard.append(record, at=self._clock.now)
 
 

@@ -16,7 +16,18 @@ from typing import Any
 
 import pytest
 
-from framework import Aggregation, App, BadValueError, ConfigurationError, Count, EventError, Monthly, Table
+from framework import (
+    Aggregation,
+    AllTime,
+    App,
+    BadValueError,
+    ConfigurationError,
+    Count,
+    EventError,
+    Monthly,
+    Table,
+    attr,
+)
 from framework.consumer import Consumer
 from framework.local import Local, recount
 from framework.local.streams import RETENTION_SECONDS
@@ -36,6 +47,9 @@ from framework.testing import (
     removed,
 )
 from tests.simulation.apps import APPS, Downloads, events, history_of, orders
+from tests.simulation.sparse import OpenOrders
+from tests.simulation.sparse import history_of as orders_history
+from tests.simulation.sparse import orders as customer_orders
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN, *_ = APPS
@@ -438,6 +452,22 @@ def test_an_event_is_counted_by_the_consumer() -> None:
         found = Downloads.get("blue", "2018-01", client=local.client)
         assert found is not None
         assert found["Downloads"] == 1
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_what_counts_by_the_entry_of_a_sparse_index_counts_streamfolds_own_writes(delivery: str) -> None:
+    class OpenDays(Aggregation):
+        name = "open-days"
+        source = customer_orders
+        target = Table("OpenDays", pk="key")
+        where = attr("OrderOpenDate").exists()
+        group_by = "OrderOpenDate"
+        window = AllTime()
+        on_expiry = "retract"
+        Orders = Count()
+
+    app = App("counts-entries", [OpenOrders, OpenDays])
+    assert_exactly_once(app, orders_history(app), seeds=range(100), delivery=delivery)
 
 
 def test_an_event_without_records_is_refused() -> None:

@@ -233,6 +233,27 @@ def test_no_measure_has_the_name_of_anothers_index_key_in_the_same_table() -> No
             App("a", order)
 
 
+def test_no_aggregate_is_in_the_index_of_another_by_its_attributes() -> None:
+    def two(**fields: Any) -> Any:
+        return declare(name="two", sk_prefix="two#", Plays=Count(), **fields)
+
+    first = declare(index=Index("ByMonth", pk="Month", sk="DownloadCount"))
+    mixed = two(index=Index("ByPlays", pk="Month", sk="Plays"))
+    same = two(index=Index("Again", pk="Month", sk="DownloadCount"))
+    for other in (mixed, same):
+        for order in ([first, other], [other, first]):
+            with pytest.raises(DeclarationError, match="expected another partition key than 'Month', or the index"):
+                App("a", order)
+    for other in (
+        two(index=Index("ByPlays", pk="PlayMonth", sk="Plays")),
+        two(index=Index("ByPlays", pk="Month", sk="Plays"), DownloadCount=...),
+        two(index=Index("ByMonth", pk="Month", sk="DownloadCount", prefix="two#")),
+        two(),
+    ):
+        prefixed = declare(index=Index("ByMonth", pk="Month", sk="DownloadCount", prefix="one#"))
+        assert len(App("a", [prefixed, other]).aggregations) == 2
+
+
 @pytest.mark.parametrize(
     ("shards", "prefix", "group", "key"),
     [
