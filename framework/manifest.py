@@ -5,7 +5,7 @@ Infrastructure and the engine on a developer's machine are both made from it, so
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import TypedDict
 
 from framework.app import App
 from framework.archive import ArchiveDeclaration
@@ -25,19 +25,18 @@ class Key(TypedDict):
 
 
 class IndexManifest(TypedDict):
-    """A global secondary index: its keys, and the attributes that it holds beside the keys.
-
-    And by aggregation, where there are several, over how many shards its entries are spread.
-    """
+    """A global secondary index: its keys, and the attributes that it holds beside the keys."""
 
     pk: Key
     sk: Key
     include: list[str]
-    shards: NotRequired[dict[str, int]]
 
 
 class TableManifest(TypedDict):
-    """A table: its keys, time to live, home Region, whether a consumer reads its stream, and its indexes by name."""
+    """A table: its keys, time to live, home Region, whether a consumer reads its stream, and its indexes by name.
+
+    And by aggregation and the attribute that holds its entries' keys, over how many shards these are spread.
+    """
 
     pk: Key
     sk: Key | None
@@ -45,6 +44,7 @@ class TableManifest(TypedDict):
     home: str | None
     stream: bool
     indexes: dict[str, IndexManifest]
+    shards: dict[str, dict[str, int]]
 
 
 class ConsumerManifest(TypedDict):
@@ -105,6 +105,11 @@ def _table(app: App, table: Table) -> TableManifest:
         "home": table.home,
         "stream": any(declaration.source.name == table.name for declaration in app.declarations),
         "indexes": _indexes(app, table),
+        "shards": {
+            d.name: {d.index.pk: d.index.shards}
+            for d in app.written_to(table.name)
+            if isinstance(d, Declaration) and d.index is not None
+        },
     }
 
 
@@ -125,8 +130,6 @@ def _indexes(app: App, table: Table) -> dict[str, IndexManifest]:
         elif (index := declaration.index) is not None:
             pk, sk = Key(name=index.pk, type="S"), Key(name=index.sk, type="N")
             one = found.setdefault(index.name, {"pk": pk, "sk": sk, "include": []})
-            if index.shards > 1:
-                one["shards"] = {**one.get("shards", {}), declaration.name: index.shards}
             kept = one["include"]
             attributes = (slot.attribute for slot in declaration.slots)
             kept.extend(name for name in attributes if name != index.sk and name not in kept)

@@ -9,7 +9,7 @@ from aws_cdk.region_info import RegionInfo
 
 from framework.errors import ConfigurationError
 from framework.manifest import Manifest
-from infra.indexes import indexes_now
+from infra.indexes import indexes_now, refuse_fewer_shards
 from infra.settings import Settings
 
 __all__ = ["TUMBLING_SECONDS", "check", "warn"]
@@ -49,6 +49,7 @@ def check(manifest: Manifest, settings: Settings, root: Path) -> None:
                 f"table {name!r}: expected at most {_MOST_INDEXES} indexes, DynamoDB's default, "
                 f"came {len(shape['indexes'])}"
             )
+        refuse_fewer_shards(root, settings.stack(manifest["name"]), name, shape["shards"])
         if not settings.table(name).existing:
             indexes_now(root, settings, manifest["name"], name, shape["indexes"])
 

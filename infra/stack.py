@@ -68,7 +68,8 @@ class StreamfoldStack(cdk.Stack):
         warn(self, manifest, settings)
         # For `infra/indexes.py`, which reads it back after the deployment.
         indexes = {name: dict(deployed.indexes) for name, deployed in tables.items() if deployed.new}
-        self.template_options.metadata = {"streamfold": {"stack": name, "indexes": indexes}}
+        shards = {table: shape["shards"] for table, shape in manifest["tables"].items()}
+        self.template_options.metadata = {"streamfold": {"stack": name, "indexes": indexes, "shards": shards}}
         # What the operator's commands ask for.
         cdk.CfnOutput(self, "ControlTable", value=control.table.table_name)
         cdk.CfnOutput(self, "FailureBucket", value=control.bucket.bucket_name)

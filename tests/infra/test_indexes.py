@@ -8,11 +8,14 @@ from typing import Any
 
 import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_lambda as lambda_
 
-from framework import ConfigurationError
+from framework import Aggregation, App, ConfigurationError, Count, Index, Monthly, Table
 from framework.manifest import manifest
+from infra.checks import check
 from infra.indexes import SNAPSHOT, indexes_now, main
 from infra.settings import Settings, read_settings
+from infra.stack import StreamfoldStack
 from tests.infra.stacks import APPS, SHOP, synthesize
 
 WANTED = manifest(APPS["music"])["tables"]["MusicLibrary"]["indexes"]
@@ -72,25 +75,62 @@ def test_several_changes_are_refused_with_the_waves_to_deploy(before: Any, waves
     )
 
 
-def test_shards_may_be_raised_at_any_time_and_are_remembered(tmp_path: Path) -> None:
-    few, many = ({"MonthDownloadsIndex": {**MONTHS, "shards": {"downloads": n}}} for n in (4, 8))
-    for before in ({"MonthDownloadsIndex": MONTHS}, few, many):
-        remember(tmp_path, before)
-        assert indexes_now(tmp_path, Settings(), "music", "MusicLibrary", many) == many
+def charts(name: str, shards: int, index: str = "ByMonth", pk: str = "Month") -> App:
+    class Chart(Aggregation):
+        name = "chart"
+        source = Table("MusicLibrary", pk="songID", sk="SK")
+        group_by = "songID"
+        window = Monthly("Timestamp")
+        Downloads = Count()
+
+    Chart.index = Index(index, pk=pk, sk="Downloads", shards=shards)
+    Chart.name = name
+    return App("music", [type("Ours", (Chart,), {})])
 
 
-@pytest.mark.parametrize(("shards", "came"), [({"downloads": 4}, 4), ({"other": 8}, 1), (None, 1)])
-def test_fewer_shards_than_entries_may_be_in_are_refused(
-    shards: dict[str, int] | None, came: int, tmp_path: Path
-) -> None:
-    remember(tmp_path, {"MonthDownloadsIndex": {**MONTHS, "shards": {"downloads": 8}}})
-    wanted: Any = {"MonthDownloadsIndex": MONTHS if shards is None else {**MONTHS, "shards": shards}}
-    with pytest.raises(ConfigurationError) as raised:
-        indexes_now(tmp_path, Settings(), "music", "MusicLibrary", wanted)
-    assert str(raised.value) == (
-        "table 'MusicLibrary': index 'MonthDownloadsIndex': expected 8 shards or more for 'downloads', since its "
-        f"entries may be in all of them, came {came}"
-    )
+def check_shards(root: Path, app: App, **context: Any) -> None:
+    check(manifest(app), read_settings(context.get), root)
+
+
+def deploy(root: Path, app: App, **context: Any) -> None:
+    """Synthesize, and remember it as deployed."""
+    made = cdk.App(outdir=str(root / "cdk.out"))
+    settings = read_settings(context.get)
+    code = lambda_.Code.from_inline("pass")
+    StreamfoldStack(made, settings.stack("music"), manifest(app), settings, code=code, digest="d", root=root)
+    made.synth()
+    assert main(root, root / "cdk.out") == 0
+
+
+EXISTING = {
+    "tables": {
+        "MusicLibrary": {"streamArn": "arn:aws:dynamodb:eu-central-1:111122223333:table/MusicLibrary/stream/2026"}
+    }
+}
+
+
+@pytest.mark.parametrize("context", [{}, EXISTING], ids=["own", "imported"])
+def test_fewer_shards_than_there_ever_were_are_refused(context: Any, tmp_path: Path) -> None:
+    deploy(tmp_path, charts("chart", 4), **context)
+    deploy(tmp_path, charts("chart", 8), **context)
+    deploy(tmp_path, charts("chart", 9, pk="Other"), indexes="next", **context)  # by another attribute: others
+    deploy(tmp_path, charts("other", 1, index="Elsewhere", pk="Elsewhere"), indexes="next", **context)
+    remembered = json.loads((tmp_path / SNAPSHOT).read_text())["shards"]
+    assert remembered == {"music-prod": {"MusicLibrary": {"chart": {"Month": 8, "Other": 9}}}}
+    for app, came in (
+        (charts("chart", 7), 7),
+        (charts("chart", 1), 1),
+        (charts("chart", 2, index="Renamed"), 2),
+    ):
+        with pytest.raises(ConfigurationError) as raised:
+            check_shards(tmp_path, app, indexes="next", **context)
+        assert str(raised.value) == (
+            "table 'MusicLibrary': expected 8 shards or more for 'chart' by 'Month', since its entries may be in all "
+            f"of them, came {came}"
+        )
+    for app in (charts("chart", 8), charts("chart", 20), charts("chart", 9, pk="Other"), charts("other", 1)):
+        check_shards(tmp_path, app, indexes="next", **context)
+    check_shards(tmp_path, charts("chart", 1), indexes="next", **context, stage="dev")
 
 
 def test_each_wave_changes_one_index_and_the_last_is_what_is_wanted(tmp_path: Path) -> None:
@@ -147,6 +187,11 @@ def test_indexes_of_an_existing_table_are_not_ours_to_change(tmp_path: Path) -> 
                 {**MONTHS, "include": None},
                 {**MONTHS, "include": [5]},
             )
+        ),
+        ('{"shards": 5}', "expected indexes by stack and table, came {'shards': 5}"),
+        (
+            '{"shards": {"a-b": {"M": {"c": {"k": "8"}}}}}',
+            "expected indexes by stack and table, came {'shards': {'a-b'",
         ),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 
 from framework import consumer, deliver, deliver_ledger, fold, lanes, ledger, plan, share
 from framework.consumer import Consumer
+from framework.declaration import Declaration
 from framework.decode import Batch
 from framework.deliver import Delivery
 from framework.deliver_ledger import LedgerDelivery
@@ -125,7 +126,7 @@ def with_own_writes_counted(patch: pytest.MonkeyPatch) -> None:
 def with_records_counted_that_do_not_match(patch: pytest.MonkeyPatch) -> None:
     let_everything_pass(patch)
     compile_fold = fold.compile_fold
-    patch.setattr(consumer, "compile_fold", lambda declaration: compile_fold(replace(declaration, where=None)))
+    patch.setitem(consumer._COMPILERS, Declaration, lambda declaration: compile_fold(replace(declaration, where=None)))
 
 
 def let_everything_pass(patch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from framework import App, Index, SparseIndex, attr, consumer, deliver_sparse, e
 from framework.consumer import Consumer
 from framework.deliver_sparse import SparseDelivery
 from framework.local.settings import Settings
+from framework.sparse import SparseDeclaration
 from framework.sparse_fold import EntryUpdate, FoldedItems, entry_request
 from framework.testing import Faults, Simulation, assert_exactly_once, delete, put, update
 from handlers.award_winners import AwardWinners
@@ -175,7 +176,7 @@ def with_the_first_image_of_a_batch(patch: pytest.MonkeyPatch) -> None:
 
         return first
 
-    patch.setattr(consumer, "compile_items", careless)
+    patch.setitem(consumer._COMPILERS, SparseDeclaration, careless)
 
 
 def with_failed_writes_passed_over(patch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,7 @@ def test_tables_have_their_keys_streams_and_indexes() -> None:
         "home": "eu-west-1",
         "stream": True,
         "indexes": {},
+        "shards": {},
     }
     assert found["Totals"] == {
         "pk": {"name": "key", "type": "S"},
@@ -79,6 +80,7 @@ def test_tables_have_their_keys_streams_and_indexes() -> None:
                 "include": ["Orders"],
             }
         },
+        "shards": {"daily-orders": {"Day": 1}},
     }
     assert not found["Labels"]["stream"]
 
@@ -101,9 +103,9 @@ def test_an_index_that_several_share_is_one_with_what_all_of_them_keep() -> None
                 "pk": {"name": "Entry", "type": "S"},
                 "sk": {"name": "Revenue", "type": "N"},
                 "include": ["Least", "Orders"],
-                "shards": {"ranked": 4},
             }
         }
+        assert found["tables"]["Totals"]["shards"] == {"ranked": {"Entry": 4}, "spent": {"Entry": 1}}
         grants = manifest(shop)["consumers"]["Orders"]["grants"]["Totals"]
         assert sorted(found["consumers"]["Orders"]["grants"]["Totals"]) == sorted(grants)
 
