@@ -128,11 +128,11 @@ class ArchiveDelivery(Writer[Filing]):
             request["ContinuationToken"] = page["NextContinuationToken"]
         earlier = False
         for name in sorted(names, reverse=True):
-            again = name.endswith(f"{AGAIN}.json.gz")
-            if again or not earlier:
+            redriven = name.endswith((f"{AGAIN}.json.gz", f"{ALONE}.json.gz"))
+            if redriven or not earlier:
                 found = self._range(name, outcome, terms)
                 # Of those that came in order, one whose name is lower ends earlier.
-                earlier = earlier or (not again and found.stop <= job.first)
+                earlier = earlier or (not redriven and found.stop <= job.first)
                 yield found
 
     def _lane(self, job: Filing, outcome: Outcome, terms: Terms) -> Lane:

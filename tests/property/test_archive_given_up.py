@@ -125,3 +125,22 @@ def test_an_item_that_was_set_aside_is_archived_once_it_can_be() -> None:
     assert consumer(sound)(run)["batchItemFailures"] == []
     assert archived(objects) == {"1": 1, "2": 1, "3": 1}
     assert list(quarantine(sound).open()) == []
+
+
+def test_an_item_filed_alone_hides_no_object_before_it() -> None:
+    """What is filed alone lies amid what came in order, and ends before that does."""
+    engine, objects = tables(), MemoryObjects()
+    sound = Together(engine, objects)
+    records = [expired(n + 1, "2018-01") for n in range(10)]
+    broken = records[2]["dynamodb"]["OldImage"]
+    broken["Timestamp"] = {"S": "soon"}
+    assert consumer(sound)(event(*records))["batchItemFailures"] == []
+    (entry,) = quarantine(sound).open()
+    record = json.loads(entry["record"]["S"])
+    record["dynamodb"]["OldImage"]["Timestamp"] = {"S": "2018-01-02"}
+    engine.put_item(TableName="control", Item={**entry, "record": {"S": json.dumps(record)}})
+    (mended,) = quarantine(sound).open()
+    assert quarantine(sound).redrive(mended).done
+    # Lambda gave up on a part of it all the same, for another handler's sake.
+    assert quarantine(sound).redrive_batch(failure_of("f", failed(*records[4:])), None).done
+    assert archived(objects) == {str(n + 1): 1 for n in range(10)}
