@@ -30,8 +30,10 @@ dealt with: so (1) holds. A claim from before the commit can neither put (all of
 Nothing hangs on how a batch is cut, on who delivers it or how often, nor on whether the same code folds it; only a
 record's partition has to stay the same (`ArchiveDeclaration.layout`).
 
-The state outlives any redelivery (`quarantine.MEMORY_SECONDS`), and an object must not be taken away while a process
-that may still want to put its name lives: an hour is enough, for a Lambda function lives for 15 minutes at most.
+The state outlives any redelivery (`quarantine.MEMORY_SECONDS`). An object must not be taken away while a process that
+may still want to put its name lives: a Lambda function lives for 15 minutes at most. Nor while `done` is what it is
+named after and the lane is delivered: a claim that was never committed leads whoever comes next to that name
+(`compact.py` tells how it keeps to that). Redrive, which may come at any time, asks as well which objects were merged.
 """
 
 from __future__ import annotations

@@ -8,18 +8,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, HTTPClientError
 
 from framework.archive import ArchiveDeclaration
 from framework.archive_fold import Line
 from framework.archive_lane import AGAIN, ALONE, Lane, claiming, committing, lane_key, lane_of, object_name
-from framework.errors import shortened
+from framework.archive_manifest import Merges, lane_and_place, manifest_name
+from framework.errors import ReadError, shortened
 from framework.quarantine import MEMORY_SECONDS
 from framework.writer import NotDoneError, Outcome, Terms, Writer
 
 __all__ = ["ArchiveDelivery", "Bucket", "Filing", "packed"]
 
 _LEVEL = 6  # of compression: the highest take several times as long, for some hundredths
+
+
+class _NoObjectError(Exception):
+    """There is no object of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,27 +118,46 @@ class ArchiveDelivery(Writer[Filing]):
         """
         (line,) = job.lines
         name = object_name(job.declaration.prefix, line.partition, job.prefix, job.first - 1, ALONE)
+        if self._merges(job, line.partition, outcome, terms).source(name) is not None:
+            return
         self._put(name, job.lines, job.first, job.last, outcome, terms)
 
     def _held(self, job: Filing, partition: str, outcome: Outcome, terms: Terms) -> Iterator[range]:
         """The sequence numbers that the lane's objects in a partition hold, as far as they matter for a batch."""
         last = object_name(job.declaration.prefix, partition, job.prefix, job.last)
         request: dict[str, Any] = {"Bucket": self._bucket.name, "Prefix": last[: last.rindex("-") + 1]}
-        names: list[str] = []
+        names: dict[str, str] = {}
         while True:
             page = self._object(outcome, terms, "list_objects_v2", request)
-            names += [each["Key"] for each in page.get("Contents", ()) if each["Key"] < last]
+            names |= {each["Key"]: each["ETag"] for each in page.get("Contents", ()) if each["Key"] < last}
             if not page.get("IsTruncated"):
                 break
             request["ContinuationToken"] = page["NextContinuationToken"]
+        # What is merged by now may be gone, and its range is in the manifest.
+        merges = self._merges(job, partition, outcome, terms)
+        lane = lane_and_place(last.rpartition("/")[2])[0]
+        yield from (source.numbers for source in merges.sources if source.lane == lane)
         earlier = False
         for name in sorted(names, reverse=True):
+            if merges.has(name, names[name]):
+                continue
             redriven = name.endswith((f"{AGAIN}.json.gz", f"{ALONE}.json.gz"))
             if redriven or not earlier:
                 found = self._range(name, outcome, terms)
                 # Of those that came in order, one whose name is lower ends earlier.
                 earlier = earlier or (not redriven and found.stop <= job.first)
                 yield found
+
+    def _merges(self, job: Filing, partition: str, outcome: Outcome, terms: Terms) -> Merges:
+        """Which objects of a partition were merged."""
+        name = manifest_name(job.declaration.prefix, partition)
+        try:
+            found = self._object(outcome, terms, "get_object", {"Bucket": self._bucket.name, "Key": name})
+            return Merges.parse(found["Body"].read())
+        except _NoObjectError:
+            return Merges()
+        except (ReadError, HTTPClientError) as error:
+            raise NotDoneError(f"archive: bucket {self._bucket.name!r}: {name}: {error}") from None
 
     def _lane(self, job: Filing, outcome: Outcome, terms: Terms) -> Lane:
         arguments = {"TableName": self._control, "Key": self._key(job), "ConsistentRead": True}
@@ -161,7 +185,11 @@ class ArchiveDelivery(Writer[Filing]):
         for partition in sorted(partitions):
             name = object_name(job.declaration.prefix, partition, job.prefix, lane.done)
             ours = lines.get(partition, [])
-            if self._put(name, ours, max(job.first, lane.of(partition) + 1), job.last, outcome, terms):
+            # Long after, an object that was put under a claim, which then was never committed, may be merged.
+            merged = self._merges(job, partition, outcome, terms).source(name) if terms.through else None
+            if merged is not None:
+                through[partition] = merged.through
+            elif self._put(name, ours, max(job.first, lane.of(partition) + 1), job.last, outcome, terms):
                 through[partition] = job.last
                 absorbed += len(ours)
             else:
@@ -205,6 +233,9 @@ class ArchiveDelivery(Writer[Filing]):
                 return None
             reason = str(error)
         except NotDoneError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and cause.response["Error"]["Code"] == "NoSuchKey":
+                raise _NoObjectError from None
             reason = str(error)
         where = arguments.get("Key") or arguments.get("Prefix")
         raise NotDoneError(f"archive: bucket {self._bucket.name!r}: {where}: {reason}")

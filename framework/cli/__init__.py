@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         interrupted. Wrong usage ends in 2, by argparse.
     """
     try:
-        from framework.cli import demo, index, local, quarantine, redrive, show, sparse, top
+        from framework.cli import archive, demo, index, local, quarantine, redrive, show, sparse, top
     except ModuleNotFoundError as error:  # the function in Lambda has neither moto nor rich
         print(
             f"streamfold: expected the extra 'local' (pip install 'streamfold[local]'), came: {error}", file=sys.stderr
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"streamfold {version('streamfold')}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (demo, local, top, index, sparse, quarantine, redrive):
+    for module in (demo, local, top, index, sparse, archive, quarantine, redrive):
         module.add_to(commands)
     options = parser.parse_args(argv)
     # An app lies where its user stands, as with any server that takes MODULE:APP.

@@ -18,7 +18,7 @@ from framework.local import Drained
 from framework.measures import Number
 from framework.reading import Aggregate, Series
 
-__all__ = ["bad_records", "chart", "complain", "progress", "ranked_by", "ranking", "series", "table"]
+__all__ = ["bad_records", "bars", "chart", "complain", "progress", "ranked_by", "ranking", "series", "table"]
 
 _MOST_NAMED = 20
 _MOST_CHARTED = 10
@@ -62,14 +62,14 @@ def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
     """Aggregates as horizontal bars."""
     print(title)
     groups = (" ".join(one.group) if isinstance(one.group, tuple) else str(one.group) for one in found)
-    _bars([(group, one[measure] or 0) for group, one in zip(groups, found, strict=True)])
+    bars([(group, one[measure] or 0) for group, one in zip(groups, found, strict=True)])
 
 
 def series(title: str, found: Series, measure: str) -> None:
     """A series as one line of columns, then as horizontal bars, and the total of every measure."""
     values = [one[measure] or 0 for one in found]
     print(f"{title}: {measure} {_sparkline(values)}")
-    _bars([(one.window, value) for one, value in zip(found, values, strict=True)])
+    bars([(one.window, value) for one, value in zip(found, values, strict=True)])
     shown = (f"{name} {'none' if value is None else f'{value:,}'}" for name, value in found.total.values.items())
     print(f"together: {', '.join(shown)}")
 
@@ -80,7 +80,8 @@ def _sparkline(values: Sequence[Number]) -> str:
     return "".join(_COLUMNS[round(7 * (value / most)) if value > 0 else 0] for value in values)
 
 
-def _bars(rows: Sequence[tuple[str, Number]]) -> None:
+def bars(rows: Sequence[tuple[str, Number]]) -> None:
+    """Names with numbers as horizontal bars."""
     grid = Grid(box=None, show_header=False)
     most = max((float(value) for _, value in rows), default=0.0)
     for name, value in rows:

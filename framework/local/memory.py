@@ -109,6 +109,7 @@ class MemoryDynamoDB:
         self._on_change = on_change
         self._lock = Lock()
         self._tables: dict[str, Table] = {}
+        self._ttl: dict[str, str | None] = {}
         self._tokens = Tokens()
 
     # -- tables --
@@ -138,6 +139,20 @@ class MemoryDynamoDB:
     def list_tables(self, **request: Any) -> Response:
         """The names of all tables."""
         return {"TableNames": sorted(self._tables)}
+
+    @_operation("UpdateTimeToLive", _TABLE | {"TimeToLiveSpecification"})
+    def update_time_to_live(self, **request: Any) -> Response:
+        """Notes by which attribute items would expire; nothing here does by itself."""
+        table, said = self._table(request["TableName"]), request["TimeToLiveSpecification"]
+        self._ttl[table.name] = said["AttributeName"] if said["Enabled"] else None
+        return {"TimeToLiveSpecification": said}
+
+    @_operation("DescribeTimeToLive", _TABLE)
+    def describe_time_to_live(self, **request: Any) -> Response:
+        """By which attribute items would expire."""
+        attribute = self._ttl.get(self._table(request["TableName"]).name)
+        found = {"TimeToLiveStatus": "DISABLED" if attribute is None else "ENABLED"}
+        return {"TimeToLiveDescription": found | ({} if attribute is None else {"AttributeName": attribute})}
 
     def _described(self, table: Table) -> Response:
         sizes = [item_size(item) for _, item in table.everything(None)]

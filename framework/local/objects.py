@@ -5,10 +5,11 @@ AWS facts: S3 user guide, "How to prevent object overwrites with conditional wri
 
 from __future__ import annotations
 
+import hashlib
 import io
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,8 @@ from botocore.exceptions import ClientError
 __all__ = ["MemoryObjects", "Together"]
 
 _MOST_LISTED = 1000
+_NO_KEY = "The specified key does not exist."
+_NOT_HELD = "At least one of the pre-conditions you specified did not hold"
 
 
 class MemoryObjects:
@@ -43,20 +46,25 @@ class MemoryObjects:
         Key: str,
         Body: bytes,
         Metadata: dict[str, str] | None = None,
+        IfMatch: str | None = None,
         IfNoneMatch: str | None = None,
         ContentType: str = "binary/octet-stream",
     ) -> dict[str, Any]:
         """See S3's `PutObject`."""
         self.requests["PutObject"] += 1
+        if IfMatch is not None and self._found(Key, "NoSuchKey", _NO_KEY)["ETag"] != IfMatch:
+            raise _error("PreconditionFailed", _NOT_HELD, 412)
         if IfNoneMatch == "*" and Key in self.objects:
-            raise _error("PreconditionFailed", "At least one of the pre-conditions you specified did not hold", 412)
+            raise _error("PreconditionFailed", _NOT_HELD, 412)
         self.objects[Key] = bytes(Body)
         self._about[Key] = {
+            "ETag": f'"{hashlib.md5(self.objects[Key], usedforsecurity=False).hexdigest()}"',
             "Metadata": dict(Metadata or {}),
-            "LastModified": datetime.fromtimestamp(self._clock(), UTC),
+            # Whole seconds, as the protocol has them.
+            "LastModified": datetime.fromtimestamp(int(self._clock()), UTC),
             "ContentType": ContentType,
         }
-        return {}
+        return {"ETag": self._about[Key]["ETag"]}
 
     def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
         """See S3's `HeadObject`."""
@@ -66,30 +74,54 @@ class MemoryObjects:
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
         """See S3's `GetObject`."""
         self.requests["GetObject"] += 1
-        found = self._found(Key, "NoSuchKey", "The specified key does not exist.")
+        found = self._found(Key, "NoSuchKey", _NO_KEY)
         return {**found, "Body": io.BytesIO(self.objects[Key])}
 
     def delete_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
         """See S3's `DeleteObject`."""
         self.requests["DeleteObject"] += 1
-        self.objects.pop(Key, None)
-        self._about.pop(Key, None)
+        self._drop(Key)
+        return {}
+
+    def delete_objects(self, *, Bucket: str, Delete: Mapping[str, Any]) -> dict[str, Any]:
+        """See S3's `DeleteObjects`: a thousand at most, and one that is not there is deleted as well."""
+        self.requests["DeleteObjects"] += 1
+        if not 1 <= len(Delete["Objects"]) <= _MOST_LISTED:
+            raise _error("MalformedXML", "The XML you provided was not well-formed", 400)
+        for each in Delete["Objects"]:
+            self._drop(each["Key"])
         return {}
 
     def list_objects_v2(
-        self, *, Bucket: str, Prefix: str = "", ContinuationToken: str = "", StartAfter: str = ""
+        self,
+        *,
+        Bucket: str,
+        Prefix: str = "",
+        ContinuationToken: str = "",
+        StartAfter: str = "",
+        MaxKeys: int = _MOST_LISTED,
     ) -> dict[str, Any]:
-        """See S3's `ListObjectsV2`: names in order, a thousand a page."""
+        """See S3's `ListObjectsV2`: names in order, a thousand a page at most."""
         self.requests["ListObjectsV2"] += 1
         names = sorted(name for name in self.objects if name.startswith(Prefix))
         names = names[bisect_right(names, ContinuationToken or StartAfter) :]
-        page = names[:_MOST_LISTED]
+        page = names[: min(MaxKeys, _MOST_LISTED)]
         listed = [
-            {"Key": name, "Size": len(self.objects[name]), "LastModified": self._about[name]["LastModified"]}
+            {
+                "Key": name,
+                "Size": len(self.objects[name]),
+                "ETag": self._about[name]["ETag"],
+                "LastModified": self._about[name]["LastModified"],
+                "StorageClass": "STANDARD",
+            }
             for name in page
         ]
         more = {"NextContinuationToken": page[-1]} if len(names) > len(page) else {}
         return {"Contents": listed, "IsTruncated": bool(more), "KeyCount": len(page), **more}
+
+    def _drop(self, name: str) -> None:
+        self.objects.pop(name, None)
+        self._about.pop(name, None)
 
     def _found(self, name: str, code: str, message: str) -> dict[str, Any]:
         if name not in self.objects:

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from framework import App, Monthly, Table, TtlArchive
+from framework.archive_lines import Content
+from framework.archive_objects import ArchiveObjects
+from framework.compact import Compaction, Limits
 from framework.consumer import Consumer
 from framework.control import Control
 from framework.deliver_archive import Bucket
@@ -72,8 +75,29 @@ def tried(random: Random, engine: MemoryDynamoDB, objects: MemoryObjects) -> Any
     return Faulty(Together(engine, objects), random, 0.25)
 
 
+def kept(objects: MemoryObjects) -> Counter[str]:
+    """The same as the commands read it, which know what was merged."""
+    archive = ArchiveObjects(Bucket(lambda: objects, "archive"), Expired._declaration)
+    found: Counter[str] = Counter()
+    for partition in archive.partitions():
+        for content in archive.read(partition.objects):
+            assert isinstance(content, Content)
+            found.update(json.loads(text)["Item"]["songID"]["S"] for _, _, text in content.lines())
+    return found
+
+
+def about(number: int) -> dict[str, str]:
+    return {"first": str(number), "through": str(number), "items": "0"}
+
+
+def compact(objects: MemoryObjects) -> None:
+    archive = ArchiveObjects(Bucket(lambda: objects, "archive"), Expired._declaration)
+    assert all(not done.problems for done in Compaction(archive, Limits(), now=lambda: NOW).run())
+
+
+@pytest.mark.parametrize("compacts", [False, True])
 @pytest.mark.parametrize("seed", range(300))
-def test_each_item_is_archived_once(seed: int) -> None:
+def test_each_item_is_archived_once(seed: int, compacts: bool) -> None:
     random = Random(seed)
     engine, objects = tables(), MemoryObjects()
     sound = Together(engine, objects)
@@ -85,10 +109,13 @@ def test_each_item_is_archived_once(seed: int) -> None:
         for _ in range(random.randrange(4)):
             # Lambda bisects, so that the tries may be of parts, and from any record on that is not done.
             deliver(tried(random, engine, objects), batch[: random.randint(1, len(batch))])
-    if random.random() < 0.7:
+    goes_on = random.random() < 0.7
+    if goes_on:
         consumer(sound)(event(*records[last:]))
     random.shuffle(given_up)
     for batch in given_up:
+        if compacts:  # the objects are old, and the lane is at its end
+            compact(objects)
         failure = failure_of("f", failed(*batch))
         for _ in range(40):
             try:
@@ -98,8 +125,13 @@ def test_each_item_is_archived_once(seed: int) -> None:
                 continue
         assert quarantine(sound).redrive_batch(failure, None).done
         assert quarantine(sound).redrive_batch(failure, None).done
-    consumer(sound)(event(*records))  # a late duplicate of everything
-    assert archived(objects) == {str(n + 1): 1 for n in range(RECORDS)}
+    if compacts:
+        compact(objects)
+        records = records if goes_on else records[:last]
+    else:
+        consumer(sound)(event(*records))  # a late duplicate of everything
+        assert archived(objects) == {str(n + 1): 1 for n in range(RECORDS)}
+    assert kept(objects) == {str(n + 1): 1 for n in range(len(records))}
 
 
 def test_an_item_that_was_set_aside_is_archived_once_it_can_be() -> None:
@@ -125,6 +157,13 @@ def test_an_item_that_was_set_aside_is_archived_once_it_can_be() -> None:
     assert consumer(sound)(run)["batchItemFailures"] == []
     assert archived(objects) == {"1": 1, "2": 1, "3": 1}
     assert list(quarantine(sound).open()) == []
+    objects.put_object(
+        Bucket="", Key="expired/month=2018-02/1-1-0250.json.gz", Body=gzip.compress(b""), Metadata=about(60)
+    )
+    compact(objects)
+    names = {*objects.objects}
+    assert quarantine(sound).redrive(mended).done  # also where it is merged by now
+    assert {*objects.objects} == names
 
 
 def test_an_item_filed_alone_hides_no_object_before_it() -> None:
