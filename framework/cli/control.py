@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 from framework.app import load_app
-from framework.client import client, dynamodb
+from framework.client import client, dynamodb, s3
+from framework.deliver_archive import Bucket
 from framework.errors import ConfigurationError
 from framework.redrive import Quarantine
 
@@ -27,6 +28,12 @@ def add_control(parser: Any) -> None:
         default=os.environ.get("STREAMFOLD_BUCKET"),
         metavar="BUCKET",
         help="the failure bucket, for records too large for the table (default: $STREAMFOLD_BUCKET)",
+    )
+    parser.add_argument(
+        "--archive",
+        default=os.environ.get("STREAMFOLD_ARCHIVE"),
+        metavar="BUCKET",
+        help="the archives' bucket, where the app has any (default: $STREAMFOLD_ARCHIVE)",
     )
 
 
@@ -50,4 +57,5 @@ def quarantine_of(options: Any) -> Quarantine:
     def store(name: str, content: bytes) -> None:
         client("s3").put_object(Bucket=bucket(), Key=name, Body=content)
 
-    return Quarantine(load_app(options.app), dynamodb(), options.control, load=load, store=store)
+    archive = Bucket(s3, options.archive) if options.archive else None
+    return Quarantine(load_app(options.app), dynamodb(), options.control, load=load, store=store, archive=archive)

@@ -14,11 +14,16 @@ import pytest
 
 from framework import App, Monthly, Table, TtlArchive
 from framework.cli import archive as command
+from framework.cli import control as shared
 from framework.cli import main
 from framework.cli import restore as restoring
 from framework.codec import encode_item
 from framework.local.memory import MemoryDynamoDB
+from framework.local.objects import MemoryObjects, Together
+from tests.property import test_archive_given_up as given_up
 from tests.unit.shelf import DAY, SESSIONS, Shelf, session
+from tests.unit.stream import event
+from tests.unit.test_quarantine import tables
 from tests.unit.test_restore import table
 
 
@@ -274,3 +279,21 @@ def test_a_command_line_of_the_docs_runs(
 
 def test_the_docs_tell_of_every_command() -> None:
     assert {line.split()[1] for line in TOLD} == {"ls", "stats", "restore", "verify", "compact"}
+
+
+def test_redrive_files_what_was_set_aside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    engine, objects = tables(), MemoryObjects()
+    given_up.consumer(Together(engine, objects))(event(given_up.expired(1, "soon")))
+    (entry,) = engine.query(
+        TableName="control", KeyConditionExpression="pk = :pk", ExpressionAttributeValues={":pk": {"S": "quarantine"}}
+    )["Items"]
+    record = entry["record"]["S"].replace("soon-15T10:00:00Z", "2018-01-15")
+    engine.put_item(TableName="control", Item={**entry, "record": {"S": record}})
+    monkeypatch.setattr(shared, "dynamodb", lambda: engine)
+    monkeypatch.setattr(shared, "s3", lambda: objects)
+    redrive = ["redrive", "--app", "tests.property.test_archive_given_up:app", "--control", "control"]
+    monkeypatch.delenv("STREAMFOLD_ARCHIVE", raising=False)
+    assert main(redrive) == 3
+    assert "expired: expected a bucket of archives, came none" in capsys.readouterr().out
+    assert main([*redrive, "--archive", "archive"]) == 0
+    assert given_up.archived(objects) == {"1": 1}
