@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from framework.archive import ArchiveDeclaration
 from framework.archive_fold import Line
@@ -156,7 +156,7 @@ class ArchiveDelivery(Writer[Filing]):
             return Merges.parse(found["Body"].read())
         except _NoObjectError:
             return Merges()
-        except (ReadError, HTTPClientError) as error:
+        except (ReadError, BotoCoreError) as error:
             raise NotDoneError(f"archive: bucket {self._bucket.name!r}: {name}: {error}") from None
 
     def _lane(self, job: Filing, outcome: Outcome, terms: Terms) -> Lane:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as NoConnectionError
 from botocore.parsers import ResponseParserError
 
@@ -70,7 +70,7 @@ def patiently(call: Callable[[], _Found], sleep: Callable[[float], None] = time.
         except ClientError as error:
             if error.response["Error"]["Code"] not in _PASSING:
                 raise
-        except (HTTPClientError, NoConnectionError, ResponseParserError):
+        except (HTTPClientError, IncompleteReadError, NoConnectionError, ResponseParserError):
             pass
         sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries)))
     return call()

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -354,6 +354,35 @@ def test_a_native_import_gets_the_newest_of_each_and_a_request() -> None:
         {"AttributeName": "user", "KeyType": "HASH"},
         {"AttributeName": "id", "KeyType": "RANGE"},
     ]
+
+
+@pytest.mark.parametrize(
+    "error", [IncompleteReadError(actual_bytes=3, expected_bytes=9), ReadTimeoutError(endpoint_url="s3")]
+)
+def test_an_object_whose_transfer_breaks_off_is_fetched_again(error: Exception) -> None:
+    shelf, engine = Shelf(), table()
+    shelf.file(0, [session(1)])
+    [*Compaction(shelf.archive, Limits(), now=lambda: NOW).run()]
+    broken: set[str] = set()
+
+    class Torn:
+        def read(self, size: int = -1) -> bytes:
+            raise error
+
+    class Client:
+        def get_object(self, **arguments: Any) -> Any:
+            reply = shelf.objects.get_object(**arguments)
+            if arguments["Key"] in broken:
+                return reply
+            broken.add(arguments["Key"])
+            return {**reply, "Body": Torn()}
+
+        def __getattr__(self, operation: str) -> Any:
+            return getattr(shelf.objects, operation)
+
+    shelf.client = Client()
+    survey, done = restore(shelf, engine)
+    assert (survey.failed, done.restored) == (0, 1)
 
 
 def test_an_item_in_a_cold_class_is_named() -> None:
