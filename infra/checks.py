@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk.region_info import RegionInfo
 
 from framework.errors import ConfigurationError
-from framework.manifest import Manifest
+from framework.manifest import ArchiveManifest, Manifest
 from infra.indexes import indexes_now, refuse_fewer_shards
 from infra.settings import Settings
 
@@ -40,6 +40,8 @@ def check(manifest: Manifest, settings: Settings, root: Path) -> None:
         raise ConfigurationError(f"context: tables: expected a name of its own for each, came {', '.join(physical)}")
     for name in manifest["consumers"]:
         _check_consumer(name, settings)
+    for name, archive in manifest["archives"].items():
+        _check_archive(name, archive, settings)
     for name, shape in manifest["tables"].items():
         _check_arn(f"tables.{name}.streamArn", settings.table(name).stream_arn, settings)
         if "__proto__" in (name, *shape["indexes"]):
@@ -94,6 +96,15 @@ def _check_consumer(name: str, settings: Settings) -> None:
         raise ConfigurationError(
             f"context: consumers.{name}: expected a batching window and a timeout shorter than the tumbling window of "
             f"{TUMBLING_SECONDS} s, came {consumer.batching_window} s and {consumer.timeout} s"
+        )
+
+
+def _check_archive(name: str, archive: ArchiveManifest, settings: Settings) -> None:
+    table = archive["table"]
+    if settings.consumer(table).delivery != "lanes":
+        raise ConfigurationError(
+            f"context: consumers.{table}.delivery: expected 'lanes', since the archive {name!r} goes by the order of a "
+            f"shard's records, came {settings.consumer(table).delivery!r}"
         )
 
 

@@ -198,8 +198,13 @@ def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message:
             {"consumers": {"MusicLibrary": {"timeout": 900, "batchingWindow": 300}}},
             "consumers.MusicLibrary: expected a batching window and a timeout shorter than the tumbling window of 900 s, came 300 s and 900 s",
         ),
+        (
+            "kept",
+            {"consumers": {"Sessions": {"delivery": "ledger"}}},
+            "consumers.Sessions.delivery: expected 'lanes', since the archive 'expired-sessions' goes by the order of a shard's records, came 'ledger'",
+        ),
     ],
-    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "no batching window", "stream elsewhere", "topic elsewhere", "topic of another partition", "stream of another partition", "parallel", "window"],
+    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "no batching window", "stream elsewhere", "topic elsewhere", "topic of another partition", "stream of another partition", "parallel", "window", "archive by the ledger"],
 )  # fmt: skip
 def test_what_cannot_work_together_is_told_in_a_sentence(
     app: str, context: dict[str, Any], message: str, tmp_path: Path
@@ -213,6 +218,10 @@ def test_a_name_that_no_map_of_the_cdk_holds_is_told_in_a_sentence(tmp_path: Pat
     with pytest.raises(ConfigurationError) as raised:
         check(manifest(APPS["table __proto__"]), Settings(), tmp_path)
     assert str(raised.value) == "table '__proto__': expected names that the CDK's maps can hold, came '__proto__'"
+
+
+def test_a_consumer_without_an_archive_may_use_the_ledger_beside_those_that_have_one(tmp_path: Path) -> None:
+    check(manifest(APPS["kept"]), read_settings({"consumers": {"Orders": {"delivery": "ledger"}}}.get), tmp_path)
 
 
 def test_a_second_reader_and_the_longest_timeout_are_fine(tmp_path: Path) -> None:
