@@ -23,7 +23,7 @@ STACKS: dict[str, tuple[str, dict[str, Any]]] = {
     "music with provisioned capacity": ("music", {"tables": {"MusicLibrary": CAPACITY}}),
     "shop": ("shop", {**SHOP, "alarmTopic": TOPIC}),
     "shop in China": ("shop", CHINA),
-    "archives": ("kept", {}),
+    "archives": ("kept", {"archives": {"expired-sessions": {"since": "2018-01"}}}),
     "archives to be destroyed": ("kept", DEV),
 }
 
