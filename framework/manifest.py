@@ -63,12 +63,14 @@ class ConsumerManifest(TypedDict):
 class ArchiveManifest(TypedDict):
     """An archive: its table, its folder, and how that is divided: by `"date"`, `"month"` or `"year"`.
 
-    After how many days its objects move to a colder storage class, by class, and are deleted.
+    Whether that is when an item was deleted, or a time that it has as an attribute. After how many days its objects
+    move to a colder storage class, by class, and are deleted.
     """
 
     table: str
     folder: str
     partition: str
+    by_deletion: bool
     storage: dict[str, int]
     delete_after: int | None
 
@@ -162,6 +164,7 @@ def _archive(declaration: ArchiveDeclaration) -> ArchiveManifest:
         "table": declaration.source.name,
         "folder": declaration.prefix,
         "partition": declaration.partition_key,
+        "by_deletion": declaration.partition is None,
         "storage": dict(declaration.storage),
         "delete_after": declaration.delete_after,
     }

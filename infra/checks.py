@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import aws_cdk as cdk
 from aws_cdk.region_info import RegionInfo
 
 from framework.errors import ConfigurationError
-from framework.manifest import Manifest
+from framework.manifest import ArchiveManifest, Manifest
+from infra.archive import DIVISIONS
 from infra.indexes import indexes_now, refuse_fewer_shards
 from infra.settings import Settings
 
@@ -28,11 +30,13 @@ def check(manifest: Manifest, settings: Settings, root: Path) -> None:
     for kind, names, known in (
         ("tables", settings.tables, manifest["tables"]),
         ("consumers", settings.consumers, manifest["consumers"]),
+        ("archives", settings.archives, manifest["archives"]),
     ):
         for name in names:
             if name not in known:
+                choices = ", ".join(known) or "it has none"
                 raise ConfigurationError(
-                    f"context: {kind}.{name}: expected one of the app's {kind} ({', '.join(known)}), came {name!r}"
+                    f"context: {kind}.{name}: expected one of the app's {kind} ({choices}), came {name!r}"
                 )
     _check_arn("alarmTopic", settings.alarm_topic, settings)
     physical = [settings.physical(name) for name in manifest["tables"]]
@@ -40,6 +44,8 @@ def check(manifest: Manifest, settings: Settings, root: Path) -> None:
         raise ConfigurationError(f"context: tables: expected a name of its own for each, came {', '.join(physical)}")
     for name in manifest["consumers"]:
         _check_consumer(name, settings)
+    for name, archive in manifest["archives"].items():
+        _check_archive(name, archive, settings)
     for name, shape in manifest["tables"].items():
         _check_arn(f"tables.{name}.streamArn", settings.table(name).stream_arn, settings)
         if "__proto__" in (name, *shape["indexes"]):
@@ -94,6 +100,28 @@ def _check_consumer(name: str, settings: Settings) -> None:
         raise ConfigurationError(
             f"context: consumers.{name}: expected a batching window and a timeout shorter than the tumbling window of "
             f"{TUMBLING_SECONDS} s, came {consumer.batching_window} s and {consumer.timeout} s"
+        )
+
+
+def _check_archive(name: str, archive: ArchiveManifest, settings: Settings) -> None:
+    table, ours, division = archive["table"], settings.archive(name), DIVISIONS[archive["partition"]]
+    if settings.consumer(table).delivery != "lanes":
+        raise ConfigurationError(
+            f"context: consumers.{table}.delivery: expected 'lanes', since the archive {name!r} goes by the order of a "
+            f"shard's records, came {settings.consumer(table).delivery!r}"
+        )
+    for key, label in (("since", ours.since), ("until", ours.until)):
+        try:
+            if label is not None:
+                date.fromisoformat(label + division.rest)
+        except ValueError:
+            raise ConfigurationError(
+                f"context: archives.{name}.{key}: expected a partition's label of the form {division.form}, "
+                f"came {label!r}"
+            ) from None
+    if ours.since is not None and ours.until is not None and ours.since > ours.until:
+        raise ConfigurationError(
+            f"context: archives.{name}.until: expected {ours.since} or later, as in since, came {ours.until!r}"
         )
 
 

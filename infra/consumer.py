@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from framework.manifest import Manifest
+from infra.archive import Archive
 from infra.checks import TUMBLING_SECONDS
 from infra.control import Control
 from infra.settings import ConsumerSettings, Settings
@@ -37,6 +38,7 @@ class Consumer(Construct):
         settings: The deployment.
         tables: The app's tables.
         control: Control table and failure bucket.
+        archive: Where the app's archives are; None if it has none.
         code: The bundle.
         digest: What tells it from other bundles.
 
@@ -55,6 +57,7 @@ class Consumer(Construct):
         settings: Settings,
         tables: Mapping[str, DeployedTable],
         control: Control,
+        archive: Archive | None,
         code: lambda_.Code,
         digest: str,
     ) -> None:
@@ -74,6 +77,7 @@ class Consumer(Construct):
         # Of all tables: one may have in the account the name that another is declared with.
         names = {declared: settings.physical(declared) for declared in manifest["tables"]}
         renamed = json.dumps({d: p for d, p in names.items() if d != p})
+        kept = archive if archive is not None and archive.folders(table) else None
         self.function = lambda_.Function(
             self,
             "Function",
@@ -96,9 +100,10 @@ class Consumer(Construct):
                 "STREAMFOLD_DELIVERY": ours.delivery,
                 "STREAMFOLD_NAMES": renamed,
                 "STREAMFOLD_VERSION": _version(digest, settings.app, renamed),
+                **({"STREAMFOLD_ARCHIVE": kept.bucket.bucket_name} if kept is not None else {}),
             },
         )
-        self._grant(table, manifest, tables, control)
+        self._grant(table, manifest, tables, control, kept)
         self.mapping = self._map(table, manifest, ours, tables, control)
 
     def _grant(
@@ -107,6 +112,7 @@ class Consumer(Construct):
         manifest: Manifest,
         tables: Mapping[str, DeployedTable],
         control: Control,
+        archive: Archive | None,
     ) -> None:
         stream = tables[table].table.table_stream_arn
         statements = [
@@ -129,6 +135,7 @@ class Consumer(Construct):
                 )
                 for target, actions in manifest["consumers"][table]["grants"].items()
             ),
+            *(archive.grants(table) if archive is not None else []),
         ]
         for statement in statements:
             self.role.add_to_policy(statement)

@@ -18,7 +18,7 @@ from framework.errors import ConfigurationError, shortened
 from framework.ledger import DELIVERIES
 from framework.tables import NAME_RULE
 
-__all__ = ["Capacity", "ConsumerSettings", "Settings", "TableSettings", "read_settings"]
+__all__ = ["ArchiveSettings", "Capacity", "ConsumerSettings", "Settings", "TableSettings", "read_settings"]
 
 _STREAM_ARN = re.compile(r"arn:[\w-]+:dynamodb:[\w-]+:\d{12}:table/([\w.-]+)/stream/[\w:.-]+", re.ASCII)
 _TOPIC_ARN = re.compile(r"arn:[\w-]+:sns:[\w-]+:\d{12}:[\w-]+", re.ASCII)
@@ -26,6 +26,7 @@ _TABLE_NAME = re.compile(r"[\w.-]{3,255}", re.ASCII)
 _ACCOUNT = re.compile(r"\d{12}", re.ASCII)
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d", re.ASCII)
 _STAGE = re.compile(r"[a-z][a-z0-9-]{0,30}")
+_LABEL = re.compile(r"\d{4}(-\d{2}(-\d{2})?)?", re.ASCII)
 _STAGE_RULE = "lower-case letters, digits and hyphens, at most 31, letter first"
 
 
@@ -89,6 +90,19 @@ class ConsumerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """In which partitions Athena looks for what an archive holds. Each is a label such as `2018-01`.
+
+    Attributes:
+        since: The first; if not set, one that is early enough for most (`infra/archive.py`).
+        until: The last; if not set, one that moves on with the time.
+    """
+
+    since: str | None = None
+    until: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """A deployment.
 
@@ -102,6 +116,7 @@ class Settings:
         next_index: Whether to make only the first of each table's pending index changes; see `infra/indexes.py`.
         tables: By declared name.
         consumers: By the source table's declared name.
+        archives: By name.
     """
 
     app: str = "handlers.app:app"
@@ -113,6 +128,7 @@ class Settings:
     next_index: bool = False
     tables: Mapping[str, TableSettings] = field(default_factory=dict)
     consumers: Mapping[str, ConsumerSettings] = field(default_factory=dict)
+    archives: Mapping[str, ArchiveSettings] = field(default_factory=dict)
 
     def table(self, name: str) -> TableSettings:
         """The settings of a table."""
@@ -121,6 +137,10 @@ class Settings:
     def consumer(self, name: str) -> ConsumerSettings:
         """The settings of a table's consumer."""
         return self.consumers.get(name, ConsumerSettings())
+
+    def archive(self, name: str) -> ArchiveSettings:
+        """The settings of an archive."""
+        return self.archives.get(name, ArchiveSettings())
 
     def stack(self, app: str) -> str:
         """The name of an app's stack."""
@@ -163,10 +183,11 @@ def read_settings(context: Callable[[str], Any]) -> Settings:
         next_index=_choice("indexes", found("indexes") or "all", ("all", "next")) == "next",
         tables={n: _table(n, t) for n, t in _object("tables", found("tables") or {}).items()},
         consumers={n: _consumer(n, c) for n, c in _object("consumers", found("consumers") or {}).items()},
+        archives={n: _archive(n, a) for n, a in _object("archives", found("archives") or {}).items()},
     )
 
 
-_KEYS = {"app", "account", "region", "removal", "alarmTopic", "indexes", "tables", "consumers"}
+_KEYS = {"app", "account", "region", "removal", "alarmTopic", "indexes", "tables", "consumers", "archives"}
 
 
 def _table(name: str, value: Any) -> TableSettings:
@@ -229,6 +250,13 @@ def _consumer(name: str, value: Any) -> ConsumerSettings:
     if checked.log_days not in _LOG_DAYS:
         raise _wrong(f"{where}.logDays", f"one of {', '.join(map(str, _LOG_DAYS))}", checked.log_days)
     return checked
+
+
+def _archive(name: str, value: Any) -> ArchiveSettings:
+    where, expected = f"archives.{name}", "the label of a partition such as 2018-01"
+    found = _object(where, value, {"since", "until"})
+    labels = {key: _optional(f"{where}.{key}", label, _LABEL, expected) for key, label in found.items()}
+    return ArchiveSettings(**labels)
 
 
 def _object(where: str, value: Any, keys: set[str] | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from framework.manifest import Manifest
+from infra.archive import Archive
 from infra.checks import check, warn
 from infra.consumer import Consumer
 from infra.control import Control
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class StreamfoldStack(cdk.Stack):
-    """Tables, one consumer a table, control table, failure bucket, alarms and a dashboard.
+    """Tables, one consumer a table, control table, failure bucket, archives, alarms and a dashboard.
 
     Args:
         scope: The CDK app.
@@ -61,8 +62,9 @@ class StreamfoldStack(cdk.Stack):
         cdk.Tags.of(self).add("streamfold:stage", settings.stage)
         tables = tables_of(self, manifest, settings, root)
         control = Control(self, "Control", retain=settings.retain)
+        archive = Archive(self, "Archive", manifest, settings) if manifest["archives"] else None
         consumers = {
-            table: Consumer(self, f"{table}Consumer", table, manifest, settings, tables, control, code, digest)
+            table: Consumer(self, f"{table}Consumer", table, manifest, settings, tables, control, archive, code, digest)
             for table in manifest["consumers"]
         }
         warn(self, manifest, settings)
@@ -73,5 +75,7 @@ class StreamfoldStack(cdk.Stack):
         # What the operator's commands ask for.
         cdk.CfnOutput(self, "ControlTable", value=control.table.table_name)
         cdk.CfnOutput(self, "FailureBucket", value=control.bucket.bucket_name)
+        if archive is not None:
+            cdk.CfnOutput(self, "ArchiveBucket", value=archive.bucket.bucket_name)
         monitor(self, name, settings, tables, consumers, control)
-        explain(self, consumers, control)
+        explain(self, consumers, control, archive)

@@ -1,4 +1,4 @@
-"""From declarations to counts, by the CDK's own command: deploy, add a handler, deploy again, destroy.
+"""From declarations to counts, by the CDK's own command: deploy, add handlers, deploy again, destroy.
 
 ministack stands for the account, and enforces the policies of the roles that are deployed; AWS's runtime client runs
 the code that is deployed; our poller delivers, with the settings of the mapping that is deployed. What ministack drops
@@ -7,6 +7,7 @@ from templates (time to live, recovery, lifecycles) is asserted on the templates
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from collections import Counter
@@ -53,10 +54,28 @@ class DailyDownloads(Aggregation):
     sk_prefix = "day#"
     Downloads = Count()
 '''
+# Of deleted items too, since ministack lets items expire without a record.
+ARCHIVE = '''"""Downloads that are gone."""
+
+from framework import Monthly, TtlArchive, attr
+from handlers.music_library import music
+
+
+class GoneDownloads(TtlArchive):
+    """Downloads that somebody deleted, by their month."""
+
+    name = "gone-downloads"
+    source = music
+    where = attr("Timestamp").exists()
+    also_deletes = True
+    partition = Monthly("Timestamp")
+    prefix = "gone/downloads"
+'''
 LISTED = """
 from handlers.daily import DailyDownloads
+from handlers.gone import GoneDownloads
 
-app = App(app.name, [*app.aggregations, DailyDownloads])
+app = App(app.name, [*app.aggregations, DailyDownloads, GoneDownloads])
 """
 
 Counts = dict[tuple[str, str], int]
@@ -132,6 +151,7 @@ def test_what_is_deployed_counts_exactly_once_until_it_is_destroyed(
     check_role(cloud, first)
 
     (checkout.folder / "handlers" / "daily.py").write_text(DAILY)
+    (checkout.folder / "handlers" / "gone.py").write_text(ARCHIVE)
     with (checkout.folder / "handlers" / "app.py").open("a") as app:
         app.write(LISTED)
     deploy(checkout)
@@ -142,6 +162,7 @@ def test_what_is_deployed_counts_exactly_once_until_it_is_destroyed(
         assert second.mapping[key] == first.mapping[key]
     assert second.function["CodeSha256"] != first.function["CodeSha256"]
     count_by_day_too(second, library, checkpoints)
+    keep_what_is_gone(cloud, second, library)
     set_aside(cloud, second, library)
 
     checkout.cdk("destroy", "--all", "--force", context=CONTEXT)
@@ -228,6 +249,46 @@ def count_by_day_too(deployed: Deployed, library: Library, checkpoints: dict[str
         check_filter(again)
 
 
+def keep_what_is_gone(cloud: Cloud, deployed: Deployed, library: Library) -> None:
+    """Deleted items go into the deployed bucket, with the function's own grants, each once; Glue knows where."""
+    with running(deployed) as function:
+        library.put("c", "download-1", "2018-04-01T10:00:00Z", note={"S": "käse"})
+        library.delete("c", "download-1")
+        for _ in range(2):
+            check_all_is_well(Consumer(deployed, function).deliver())
+    bucket = deployed.function["Environment"]["Variables"]["STREAMFOLD_ARCHIVE"]
+    s3 = cloud.client("s3")
+    names = [each["Key"] for each in s3.list_objects_v2(Bucket=bucket)["Contents"]]
+    lines = {
+        name: gzip.decompress(s3.get_object(Bucket=bucket, Key=name)["Body"].read()).decode().splitlines()
+        for name in names
+    }
+    table = cloud.client("glue").get_table(DatabaseName="streamfold_music_dev", Name="gone_downloads")["Table"]
+    place = table["Parameters"]["storage.location.template"].removeprefix(f"s3://{bucket}/")
+    found = [
+        (name.startswith(place.replace("${month}", item["Timestamp"]["S"][:7])), item)
+        for name in names
+        for item in (json.loads(line)["Item"] for line in lines[name])
+    ]
+    # The first was deleted before the archive was there, and is still in the stream.
+    assert sorted(found, key=str) == [
+        (True, {"songID": {"S": song}, "SK": {"S": sk}, "Timestamp": {"S": at}, **more})
+        for song, sk, at, more in (
+            ("b", "download-8", "2018-01-08T10:00:00Z", {}),
+            ("c", "download-1", "2018-04-01T10:00:00Z", {"note": {"S": "käse"}}),
+        )
+    ]
+    theirs = cloud.client("s3", deployed.credentials)
+    for denied in (
+        lambda: theirs.delete_object(Bucket=bucket, Key=names[0]),
+        lambda: theirs.put_object(Bucket=bucket, Key="gone/else", Body=b""),
+    ):
+        with pytest.raises(ClientError, match="AccessDenied"):
+            denied()
+    for each in s3.list_object_versions(Bucket=bucket)["Versions"]:  # only an empty bucket goes with its stack
+        s3.delete_object(Bucket=bucket, Key=each["Key"], VersionId=each["VersionId"])
+
+
 def set_aside(cloud: Cloud, deployed: Deployed, library: Library) -> None:
     """A record that cannot be counted goes to the deployed control table, with the function's own grants, once."""
     counts = library.counts()
@@ -297,5 +358,6 @@ def check_nothing_is_left(cloud: Cloud) -> None:
     assert cloud.client("lambda").list_event_source_mappings()["EventSourceMappings"] == []
     buckets = [bucket["Name"] for bucket in cloud.client("s3").list_buckets()["Buckets"]]
     assert [name for name in buckets if name.startswith(STACK)] == []
+    assert cloud.client("glue").get_databases()["DatabaseList"] == []
     with pytest.raises(ClientError, match="does not exist"):
         cloud.client("cloudformation").describe_stacks(StackName=STACK)

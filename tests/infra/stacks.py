@@ -14,9 +14,24 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Annotations, Match, Template
 
-from framework import Aggregation, App, Average, Count, Daily, Index, Monthly, SparseIndex, Sum, Table, attr
+from framework import (
+    Aggregation,
+    App,
+    Average,
+    Count,
+    Daily,
+    Index,
+    Monthly,
+    SparseIndex,
+    Sum,
+    Table,
+    TtlArchive,
+    Yearly,
+    attr,
+)
 from framework.manifest import manifest
 from handlers.app import app as music
+from handlers.expired_sessions import ExpiredSessions
 from handlers.open_orders import OpenOrders
 from infra.settings import read_settings
 from infra.stack import StreamfoldStack
@@ -32,19 +47,23 @@ __all__ = [
     "TOPIC",
     "Deployed",
     "Make",
+    "accounts",
     "archive",
     "changes",
     "deploy",
+    "kept",
     "keys",
     "music",
     "shop",
     "synthesize",
     "table",
+    "visits",
 ]
 
 ACCOUNT = "111122223333"
 ORDERS_STREAM = f"arn:aws:dynamodb:eu-central-1:{ACCOUNT}:table/shop-orders/stream/2026-01-31T00:00:00.000"
 
+accounts = Table("Accounts", pk="account", pk_type="N")
 orders = Table("Orders", pk="orderID")
 visits = Table("Visits", pk="page", sk="at", ttl="expires")
 totals = Table("Totals", pk="group", sk="window")
@@ -115,6 +134,24 @@ class LongStays(SparseIndex):
     include = ("user",)
 
 
+class OldVisits(TtlArchive):
+    """Visits by the day on which they expired, for ever, in a folder in a folder."""
+
+    name = "old-visits"
+    source = visits
+    prefix = "web/visits"
+
+
+class ClosedAccounts(TtlArchive):
+    """Accounts that somebody closed, by the year in which they were opened, from a table without a time to live."""
+
+    name = "closed-accounts"
+    source = accounts
+    also_deletes = True
+    partition = Yearly("opened")
+    storage = {"STANDARD_IA": 30, "DEEP_ARCHIVE": 365}  # noqa: RUF012 - read once, when the class is made
+
+
 APPS = {
     "music": music,
     "shop": App("shop", [Sales, Refunds, Views, Stays]),
@@ -147,6 +184,9 @@ APPS["global"] = App(
 )
 # Of both kinds: an index of other types beside one of an aggregation, and a table with a sparse index alone.
 APPS["sparse"] = App("sparse", [Views, LongStays, OpenOrders])
+# Archives of every division, one beside an aggregation, and a consumer without any.
+kept = App("web-shop", [ExpiredSessions, OldVisits, Views, ClosedAccounts, Sales])
+APPS["kept"] = kept
 # Orders is there already; Visits and Totals are made.
 SHOP: dict[str, Any] = {"tables": {"Orders": {"name": "shop-orders", "streamArn": ORDERS_STREAM}}}
 

@@ -17,7 +17,7 @@ import infra.app
 from framework import ConfigurationError
 from framework.manifest import manifest
 from infra.checks import check
-from infra.settings import Capacity, ConsumerSettings, Settings, TableSettings, read_settings
+from infra.settings import ArchiveSettings, Capacity, ConsumerSettings, Settings, TableSettings, read_settings
 from tests.infra.stacks import APPS, ORDERS_STREAM, SHOP
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ MUSIC_STREAM = "arn:aws:dynamodb:eu-central-1:111122223333:table/MusicLibrary/st
 LOG_DAYS = (
     "one of 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653"
 )
-KEYS = "account, alarmTopic, app, consumers, indexes, region, removal, tables"
+KEYS = "account, alarmTopic, app, archives, consumers, indexes, region, removal, tables"
 
 
 def test_nothing_has_to_be_set_and_data_is_then_kept() -> None:
@@ -67,6 +67,16 @@ def test_nothing_has_to_be_set_and_data_is_then_kept() -> None:
             Settings(
                 consumers={
                     "A": ConsumerSettings(batch_size=1, batching_window=0, memory=128, timeout=3, retries=-1, log_days=1)
+                }
+            ),
+        ),
+        (
+            {"archives": {"a": {"since": "2018-01"}, "b": {"since": "2018", "until": "2019"}, "c": {"until": "2018-01-31"}}},
+            Settings(
+                archives={
+                    "a": ArchiveSettings(since="2018-01"),
+                    "b": ArchiveSettings(since="2018", until="2019"),
+                    "c": ArchiveSettings(until="2018-01-31"),
                 }
             ),
         ),
@@ -132,6 +142,9 @@ def of_consumer(**consumer: Any) -> dict[str, Any]:
         (of_consumer(retries=-2), "consumers.Music.retries: expected a whole number from -1 to 10,000, came -2"),
         (of_consumer(logDays=4000), "consumers.Music.logDays: expected a whole number from 1 to 3,653, came 4000"),
         (of_consumer(logDays=2), f"consumers.Music.logDays: expected {LOG_DAYS}, came 2"),
+        ({"archives": {"old": {"from": "2018"}}}, "archives.old: expected keys among since, until, came ['from']"),
+        ({"archives": {"old": {"since": "01/2018"}}}, "archives.old.since: expected the label of a partition such as 2018-01, came '01/2018'"),
+        ({"archives": {"old": {"until": 2018}}}, "archives.old.until: expected the label of a partition such as 2018-01, came 2018"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message: str | None) -> None:
@@ -198,8 +211,29 @@ def test_a_wrong_setting_is_told_in_a_sentence(context: dict[str, Any], message:
             {"consumers": {"MusicLibrary": {"timeout": 900, "batchingWindow": 300}}},
             "consumers.MusicLibrary: expected a batching window and a timeout shorter than the tumbling window of 900 s, came 300 s and 900 s",
         ),
+        (
+            "kept",
+            {"consumers": {"Sessions": {"delivery": "ledger"}}},
+            "consumers.Sessions.delivery: expected 'lanes', since the archive 'expired-sessions' goes by the order of a shard's records, came 'ledger'",
+        ),
+        ("music", {"archives": {"old": {}}}, "archives.old: expected one of the app's archives (it has none), came 'old'"),
+        (
+            "kept",
+            {"archives": {"expired-sessions": {"since": "2018"}}},
+            "archives.expired-sessions.since: expected a partition's label of the form yyyy-MM, came '2018'",
+        ),
+        (
+            "kept",
+            {"archives": {"old-visits": {"until": "2018-02-30"}}},
+            "archives.old-visits.until: expected a partition's label of the form yyyy-MM-dd, came '2018-02-30'",
+        ),
+        (
+            "kept",
+            {"archives": {"closed-accounts": {"since": "2018", "until": "2017"}}},
+            "archives.closed-accounts.until: expected 2018 or later, as in since, came '2017'",
+        ),
     ],
-    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "no batching window", "stream elsewhere", "topic elsewhere", "topic of another partition", "stream of another partition", "parallel", "window"],
+    ids=["unknown table", "unknown consumer", "one name twice", "no stream", "third reader", "no batching window", "stream elsewhere", "topic elsewhere", "topic of another partition", "stream of another partition", "parallel", "window", "archive by the ledger", "unknown archive", "label of another division", "no day", "end before start"],
 )  # fmt: skip
 def test_what_cannot_work_together_is_told_in_a_sentence(
     app: str, context: dict[str, Any], message: str, tmp_path: Path
@@ -213,6 +247,10 @@ def test_a_name_that_no_map_of_the_cdk_holds_is_told_in_a_sentence(tmp_path: Pat
     with pytest.raises(ConfigurationError) as raised:
         check(manifest(APPS["table __proto__"]), Settings(), tmp_path)
     assert str(raised.value) == "table '__proto__': expected names that the CDK's maps can hold, came '__proto__'"
+
+
+def test_a_consumer_without_an_archive_may_use_the_ledger_beside_those_that_have_one(tmp_path: Path) -> None:
+    check(manifest(APPS["kept"]), read_settings({"consumers": {"Orders": {"delivery": "ledger"}}}.get), tmp_path)
 
 
 def test_a_second_reader_and_the_longest_timeout_are_fine(tmp_path: Path) -> None:

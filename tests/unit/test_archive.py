@@ -359,6 +359,7 @@ def test_the_manifest_says_what_the_deployment_needs() -> None:
             "table": "Sessions",
             "folder": "sessions",
             "partition": "month",
+            "by_deletion": False,
             "storage": {"GLACIER_IR": 30},
             "delete_after": 3650,
         }
