@@ -6,10 +6,12 @@ import importlib
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, overload
 
 from framework.aggregation import Aggregation
 from framework.checker import NAME, NAME_RULE
+from framework.declaration import Declaration
 from framework.errors import ConfigurationError, DeclarationError, StreamfoldError, shortened
 from framework.paths import parse
 from framework.sparse import Handler, SparseDeclaration
@@ -61,8 +63,22 @@ class App:
 
     @property
     def declarations(self) -> tuple[Handler, ...]:
-        """What each handler declares, in the order of the list."""
-        return tuple(cls._declaration for cls in self.handlers)
+        """What each handler declares, in the order of the list: as `declaration_of` tells it."""
+        return tuple(map(self.declaration_of, self.handlers))
+
+    @overload
+    def declaration_of(self, cls: type[Aggregation]) -> Declaration: ...
+
+    @overload
+    def declaration_of(self, cls: type[SparseIndex]) -> SparseDeclaration: ...
+
+    def declaration_of(self, cls: type[Aggregation] | type[SparseIndex]) -> Handler:
+        """What one of the handlers declares; of a sparse index, with what it has to know of the others of its table."""
+        d = cls._declaration
+        if not isinstance(d, SparseDeclaration):
+            return d
+        ours = (each._declaration for each in self.sparse_indexes if each._declaration.source.name == d.source.name)
+        return replace(d, hidden=frozenset(name for each in ours for name in each.managed))
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -1,7 +1,8 @@
 """Entry: what an item should have in a sparse index, and what of the item that hangs on. Pure.
 
-A declaration is compiled into one closure, `f` of an image. It never looks at the entry's own attributes: so what is
-written to an item changes nothing of what its entry should be, and a write settles.
+A declaration is compiled into one closure, `f` of an image. It never looks at the attributes of an entry, its own or
+another sparse index's of the table: so what is written to an item changes nothing of what its entries should be, and a
+write settles.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def compile_entry(declaration: SparseDeclaration) -> Callable[[Image], Place | N
     """
     when = declaration.when.compile() if declaration.when is not None else None
     entry = _declared(declaration) if declaration.entry is None else _called(declaration)
-    # A key of the table is the same for all versions of an item, and the entry's own attributes are not looked at.
-    never = {*declaration.managed, *declaration.source.keys}
+    # A key of the table is the same for all versions of an item, and what is hidden is not looked at.
+    never = {*_unseen(declaration), *declaration.source.keys}
     asked = [str(parse(path)[0]) for path in declaration.paths]
 
     def place(image: Image) -> Place | None:
@@ -98,6 +99,11 @@ def compile_there(declaration: SparseDeclaration) -> Callable[[Image, Entry | No
     return is_there
 
 
+def _unseen(declaration: SparseDeclaration) -> frozenset[str]:
+    """What an entry cannot hang on, for it is written by sparse indexes."""
+    return declaration.hidden.union(declaration.managed)
+
+
 def _prefixed(declaration: SparseDeclaration, entry: Entry | None) -> Entry | None:
     if entry is None or not declaration.index.prefix:
         return entry
@@ -134,11 +140,11 @@ def _declared(declaration: SparseDeclaration) -> Callable[[Image, set[str]], Ent
 
 
 def _called(declaration: SparseDeclaration) -> Callable[[Image, set[str]], Entry | None]:
-    function, managed = declaration.entry, declaration.managed
+    function, managed, unseen = declaration.entry, declaration.managed, _unseen(declaration)
     assert function is not None
 
     def entry(image: Image, looked_at: set[str]) -> Entry | None:
-        item = _Item({name: value for name, value in image.items() if name not in managed}, looked_at)
+        item = _Item({name: value for name, value in image.items() if name not in unseen}, looked_at)
         try:
             found = function(item)
         except Exception as error:  # whatever a user's code raises belongs to the item that it was given

@@ -37,6 +37,8 @@ class SparseDeclaration:
         holds: What each attribute of the entry holds; None where `entry` says it.
         include: What the index holds beside keys.
         most_bad: The share of a batch that may be set aside.
+        hidden: The attributes that any sparse index of the table writes, which its entry does not hang on. An `App`
+            knows them (`App.declaration_of`).
     """
 
     # Whether what a record comes to adds up, so that each has to be settled once.
@@ -50,6 +52,7 @@ class SparseDeclaration:
     holds: Mapping[str, Held] | None
     include: tuple[str, ...]
     most_bad: float
+    hidden: frozenset[str] = frozenset()
 
     def named(self, names: Mapping[str, str]) -> SparseDeclaration:
         """The declaration with other table names, where `names` has them."""

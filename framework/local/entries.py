@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from framework.app import App
@@ -42,6 +44,9 @@ class Entries:
         self._declarations: dict[str, list[SparseDeclaration]] = defaultdict(list)
         for cls in app.sparse_indexes:
             self._declarations[cls._declaration.source.name].append(cls._declaration)
+        self._managed = {
+            table: {name for each in found for name in each.managed} for table, found in self._declarations.items()
+        }
         self._changed = {
             (each.table, key_text(self._tables[each.table], each.new or each.old or {})) for each in changes
         }
@@ -60,7 +65,7 @@ class Entries:
     def count(self, left: Mapping[str, Mapping[str, Image]]) -> int:
         """How many entries there have to be."""
         return sum(
-            _entry(declaration, item) is not None
+            _entry(declaration, self._bare(table, item)) is not None
             for table, items in left.items()
             for key, item in items.items()
             for declaration in self._declarations[table]
@@ -79,22 +84,25 @@ class Entries:
                 managed = declaration.managed
                 came = {name: after[name] for name in managed if name in after}
                 before_ = {name: before[name] for name in managed if before is not None and name in before}
-                expected = _entry(declaration, after) or {}
+                expected = _entry(declaration, self._bare(table, after)) or {}
                 if came not in (before_, expected):
                     text = f"an entry of {plain_json(expected)} written"
                     yield Wrong(declaration.name, key, text, plain_json(after))
 
     def _expected(self, table: str, item: Image) -> Image:
-        for declaration in self._declarations[table]:
-            rest = {name: value for name, value in item.items() if name not in declaration.managed}
-            item = {**rest, **(_entry(declaration, item) or {})}
-        return item
+        rest = self._bare(table, item)
+        entries = [_entry(declaration, rest) or {} for declaration in self._declarations[table]]
+        return reduce(or_, entries, rest)
+
+    def _bare(self, table: str, item: Image) -> Image:
+        """An item without the attributes of entries, on which no entry hangs."""
+        managed = self._managed.get(table, set())
+        return {name: value for name, value in item.items() if name not in managed}
 
 
-def _entry(declaration: SparseDeclaration, item: Image) -> Image | None:
-    """The entry that an item has to have; None for none."""
+def _entry(declaration: SparseDeclaration, rest: Image) -> Image | None:
+    """The entry that an item has to have, found from its other attributes; None for none."""
     managed = declaration.managed
-    rest = {name: value for name, value in item.items() if name not in managed}
     if declaration.when is not None and not declaration.when.compile()(rest):
         return None
     found: Any

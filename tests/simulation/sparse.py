@@ -87,11 +87,36 @@ class Champions(SparseIndex):
         return {"Award": f"{item['game']} {item['due']}"} if item.get("rush") in (1, 2) else None
 
 
+class Alone(SparseIndex):
+    """By a function that looks for another's entry, which would be there or not."""
+
+    name = "alone"
+    source = orders
+    index = Index("Alone", pk="Alone", sk="order")
+
+    @staticmethod
+    def entry(item: Mapping[str, Any]) -> dict[str, Any] | None:
+        return None if "Crowd" in item or item["status"] != "open" else {"Alone": str(item.get("OrderOpenDate", "yes"))}
+
+
+class Crowd(SparseIndex):
+    """By one that looks for the former's."""
+
+    name = "crowd"
+    source = orders
+    index = Index("Crowds", pk="Crowd", sk="order")
+
+    @staticmethod
+    def entry(item: Mapping[str, Any]) -> dict[str, Any] | None:
+        return {"Crowd": f"with {item['Alone']}" if "Alone" in item else "alone"} if "rush" in item else None
+
+
 SPARSE = (
     App("open-orders", [OpenOrders]),
     App("overlapping", [OpenOrders, Urgent, Calm]),
     App("both-kinds", [Statuses, OpenOrders, OrdersOfCustomers, Calm]),
     App("two-tables", [Champions, Urgent, OrdersOfCustomers]),
+    App("looking-at-each-other", [Alone, Crowd, OpenOrders]),
 )
 
 
