@@ -29,7 +29,8 @@ class Place:
 
     Attributes:
         entry: Each attribute of its entry, as a boto3 client takes it; None where it should have none.
-        looked_at: The names of the item's attributes that this hangs on, in order; some may be missing.
+        looked_at: The names of the item's attributes that this hangs on, in order; some may be missing. Where it hangs
+            on more than can stand in a condition, as many as can.
         reason: Why its entry cannot be told; then it should have none. Empty where it can.
     """
 
@@ -63,9 +64,9 @@ def compile_entry(declaration: SparseDeclaration) -> Callable[[Image], Place | N
             reason = str(error)
         names = tuple(sorted(looked_at - never))
         if len(names) > MOST_READ:
-            # Without all of them in a condition, nothing could be written for the item as it was seen.
-            raise BadRecordError(f"entry: expected to look at {MOST_READ} attributes at most, came {len(names)}")
-        return Place(found, names, reason)
+            # Without all of them in its condition, no entry may be written.
+            found, reason = None, f"entry: expected to look at {MOST_READ} attributes at most, came {len(names)}"
+        return Place(found, names[:MOST_READ], reason)
 
     return place
 

@@ -17,8 +17,9 @@ by somebody, and finds the item as it is: if its entry is not the right one it i
 last. A version of which the entry is right is not written, and so nothing goes on for ever.
 
 A function that goes through all of an item's attributes, instead of looking some up, may hang on which there are; that
-an attribute came since is nothing that a condition can ask. Such a write may be wrong until the record that tells of it
-is folded.
+an attribute came since is nothing that a condition can ask. One that looks at more attributes than a condition can hold
+has no entry, and the write that takes it away asks for the first of them only. Either write may be wrong, for a version
+that differs in the rest, until the record that tells of it is folded.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 from framework.codec import AttributeValue, from_event
 from framework.decode import Record, explain, key_text
 from framework.entry import as_seen, compile_entry, compile_there
-from framework.errors import BadRecordError, BadValueError, ConfigurationError, shortened
+from framework.errors import BadValueError, ConfigurationError, shortened
 from framework.lanes import MARK
 from framework.part import BadRecord, Fold, Part
 from framework.sparse import SparseDeclaration
@@ -135,10 +136,7 @@ def compile_items(declaration: SparseDeclaration) -> Callable[[], tuple[FoldedIt
                 return BadRecord(declaration.name, key_text(record), named, reason, ("NewImage",), record)
 
             image = change["NewImage"]
-            try:
-                place = place_of(image)
-            except (BadRecordError, BadValueError) as error:
-                return _Item(number, True, None, bad(str(error)))
+            place = place_of(image)
             if place is None:
                 return _Item(number, False, None, None)
             update = None
