@@ -33,7 +33,7 @@ class SparseIndex:
     Attributes:
         name: Lower-case words with hyphens.
         source: The table whose items are indexed. Items that Streamfold itself wrote are in no sparse index.
-        index: The index. Its keys may be keys of the table, but not both of them.
+        index: The index. Its keys may be keys of the table, but not both of them. Several share one, each by a prefix.
         when: Which items have an entry, as a condition made with `attr(...)`; all if not set.
         key: What the index's partition key holds, where it is none of the table's: `attr("placed")` for a copy of
             that attribute, or a value that is always the same.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -310,7 +311,15 @@ def test_functions_that_look_at_each_others_attributes_see_none_and_settle() -> 
 def test_a_walk_is_not_taken_up_beside_another_sparse_index(tmp_path: Path) -> None:
     cls = indexed(lambda item: {"P": "x"})
     other = indexed(key="x", name="t", index=Index("Jdx", pk="Q", sk="id"))
+    index = Index("Idx", pk="P", sk="id", prefix="a")
+    one = indexed(key="x", index=index)
+    two, three = (indexed(key=key, name="t", index=replace(index, prefix="b")) for key in "xy")
     engine, path = engine_of(App("app", [cls])), tmp_path / "places.json"
     Apply(App("app", [cls]).declaration_of(cls), engine, places=path)._walker._places.done(0, {"id": {"S": "1"}}, 1)
     with pytest.raises(ConfigurationError, match="expected a walk to"):
         Apply(App("app", [cls, other]).declaration_of(cls), engine, places=path)
+    path.unlink()
+    Apply(App("app", [one, two]).declaration_of(one), engine, places=path)._walker._places.done(0, {}, 1)
+    Apply(App("app", [one, two]).declaration_of(one), engine, places=path)
+    with pytest.raises(ConfigurationError, match="expected a walk to"):
+        Apply(App("app", [one, three]).declaration_of(one), engine, places=path)
