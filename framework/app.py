@@ -6,13 +6,15 @@ import importlib
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar, overload
 
 from framework.aggregation import Aggregation
 from framework.checker import NAME, NAME_RULE
+from framework.declaration import Declaration
 from framework.errors import ConfigurationError, DeclarationError, StreamfoldError, shortened
 from framework.paths import parse
-from framework.sparse import Handler, SparseDeclaration
+from framework.sparse import MOST_READ, MOST_SHARING, Handler, SparseDeclaration
 from framework.sparse_index import SparseIndex
 from framework.tables import Table
 from framework.ttl_archive import TtlArchive
@@ -65,8 +67,27 @@ class App:
 
     @property
     def declarations(self) -> tuple[Handler, ...]:
-        """What each handler declares, in the order of the list."""
-        return tuple(cls._declaration for cls in self.handlers)
+        """What each handler declares, in the order of the list: as `declaration_of` tells it."""
+        return tuple(map(self.declaration_of, self.handlers))
+
+    @overload
+    def declaration_of(self, cls: type[Aggregation]) -> Declaration: ...
+
+    @overload
+    def declaration_of(self, cls: type[SparseIndex]) -> SparseDeclaration: ...
+
+    @overload
+    def declaration_of(self, cls: type[AnyHandler]) -> Handler: ...
+
+    def declaration_of(self, cls: type[AnyHandler]) -> Handler:
+        """What one of the handlers declares; of a sparse index, with what it has to know of the others of its table."""
+        d = cls._declaration
+        if not isinstance(d, SparseDeclaration):
+            return d
+        ours = [each._declaration for each in self.sparse_indexes if each._declaration.source.name == d.source.name]
+        hidden = frozenset(name for each in ours for name in each.managed)
+        sharing = (each for each in ours if each.index.name == d.index.name and each.name != d.name)
+        return replace(d, hidden=hidden, siblings=tuple(replace(each, hidden=hidden) for each in sharing))
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -213,8 +234,11 @@ class App:
                 self._check_kept(each, aggregation)
             for earlier in self.sparse_indexes[:place]:
                 self._check_shared(each, earlier)
+            self._check_together(each)
             for name, (kind, _) in d.managed.items():
-                self._claim(writers, (d.source.name, name), each, "attributes of its own as its index's keys")
+                former = writers.get((d.source.name, name))
+                if former is None or former.index.name != d.index.name:
+                    self._claim(writers, (d.source.name, name), each, "attributes of its own as its index's keys")
                 if types.setdefault((d.source.name, name), kind) != kind:
                     raise DeclarationError(
                         f"App {self.name!r}: {each.__qualname__}: {name!r}: expected the type "
@@ -244,17 +268,13 @@ class App:
                 )
 
     def _check_shared(self, cls: type[SparseIndex], other: type[Aggregation] | type[SparseIndex]) -> None:
-        """A sparse index may share its index with aggregations, whose items are others, by a prefix.
-
-        Not with another sparse index: each would take out of it what the other puts in.
-        """
+        """A sparse index may share its index by a prefix, with aggregations and with other sparse indexes."""
         d, o = cls._declaration, other._declaration
         if o.index is None or (d.source.name, d.index.name) != (o.target.name, o.index.name):
             return
         where = f"App {self.name!r}: {cls.__qualname__}: index {d.index.name!r}"
-        if isinstance(o, SparseDeclaration):
-            raise DeclarationError(f"{where}: expected an index of its own, came that of {other.__qualname__}")
-        known, keys = {o.index.pk: "S", o.index.sk: "N"}, d.key_types
+        keys = d.key_types
+        known = o.key_types if isinstance(o, SparseDeclaration) else {o.index.pk: "S", o.index.sk: "N"}
         if [*known.items()] != [*keys.items()]:
             raise DeclarationError(f"{where}: expected the keys {known} that it has elsewhere, came {keys}")
         if _one_begins_the_other(d.index.prefix, o.index.prefix):
@@ -273,6 +293,20 @@ class App:
                         f"App {self.name!r}: {cls.__qualname__}.prefix: expected one that is not in that of "
                         f"{other.__qualname__} ({theirs!r}), nor the other way round, came {ours!r}"
                     )
+
+    def _check_together(self, cls: type[SparseIndex]) -> None:
+        """What those that share an index come to has to find room in the condition of one write."""
+        d = self.declaration_of(cls)
+        where, several = f"App {self.name!r}: index {d.index.name!r}", 1 + len(d.siblings)
+        if several > MOST_SHARING:
+            raise DeclarationError(
+                f"{where}: expected at most {MOST_SHARING} sparse indexes that share it, came {several}"
+            )
+        read = {parse(path)[0] for each in (d, *d.siblings) for path in each.paths}
+        if len(read) > MOST_READ:
+            raise DeclarationError(
+                f"{where}: expected all that share it to look at {MOST_READ} attributes at most, came {len(read)}"
+            )
 
     def _check_prefixes(self, cls: type[Aggregation], other: type[Aggregation]) -> None:
         """Where prefix, group and label make up one key, prefix and group run together."""

@@ -237,10 +237,12 @@ class _PacedDelivery(SparseDelivery):
 
 def _version(declaration: SparseDeclaration) -> str:
     """Names what a declaration says, so that a walk is not taken up for another."""
-    said = [repr(each) for each in (declaration.index, declaration.when, declaration.holds)]
-    code = getattr(declaration.entry, "__code__", None)
-    parts = [*said, *([] if code is None else _code(code))]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+    said = [repr(sorted(declaration.hidden))]
+    for each in (declaration, *sorted(declaration.siblings, key=lambda sibling: sibling.name)):
+        said += [repr(part) for part in (each.index, each.when, each.holds)]
+        code = getattr(each.entry, "__code__", None)
+        said += [] if code is None else _code(code)
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:12]
 
 
 def _code(code: Any) -> Iterator[str]:

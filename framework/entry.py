@@ -1,7 +1,8 @@
 """Entry: what an item should have in a sparse index, and what of the item that hangs on. Pure.
 
-A declaration is compiled into one closure, `f` of an image. It never looks at the entry's own attributes: so what is
-written to an item changes nothing of what its entry should be, and a write settles.
+A declaration is compiled into one closure, `f` of an image. It never looks at the attributes of an entry, its own or
+another sparse index's of the table: so what is written to an item changes nothing of what its entries should be, and a
+write settles.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from framework.sparse import MOST_READ, SparseDeclaration, wrong_key
 __all__ = ["Place", "as_seen", "compile_entry", "compile_there"]
 
 Entry = dict[str, AttributeValue]
+_NOTHING: AttributeValue = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Place:
 
     Attributes:
         entry: Each attribute of its entry, as a boto3 client takes it; None where it should have none.
-        looked_at: The names of the item's attributes that this hangs on, in order; some may be missing.
+        looked_at: The names of the item's attributes that this hangs on, in order; some may be missing. Where it hangs
+            on more than can stand in a condition, as many as can.
         reason: Why its entry cannot be told; then it should have none. Empty where it can.
     """
 
@@ -40,33 +43,55 @@ class Place:
 def compile_entry(declaration: SparseDeclaration) -> Callable[[Image], Place | None]:
     """Compile a declaration.
 
+    An item that would have an entry in several of those that share an index has none, for it can hold but one. So an
+    entry hangs on what these look at as well; that there is none in the first place does not.
+
     Returns:
         A function of an image, of an event or a client, to the item's place; None for an item that Streamfold itself
         wrote, which is in no sparse index.
     """
-    when = declaration.when.compile() if declaration.when is not None else None
-    entry = _declared(declaration) if declaration.entry is None else _called(declaration)
-    # A key of the table is the same for all versions of an item, and the entry's own attributes are not looked at.
-    never = {*declaration.managed, *declaration.source.keys}
-    asked = [str(parse(path)[0]) for path in declaration.paths]
+    alone, name = _alone(declaration), declaration.index.name
+    siblings = [(each.name, _alone(each)) for each in declaration.siblings]
+    # A key of the table is the same for all versions of an item, and what is hidden is not looked at.
+    never = {*_unseen(declaration), *declaration.source.keys}
 
     def place(image: Image) -> Place | None:
         if MARK in image:
             return None
-        looked_at = set(asked)
-        found, reason = None, ""
-        try:
-            if when is None or when(image):
-                found = _prefixed(declaration, entry(image, looked_at))
-        except (BadRecordError, BadValueError) as error:
-            reason = str(error)
+        looked_at = set[str]()
+        found, reason = alone(image, looked_at)
+        if found is not None:
+            others = [other for other, its in siblings if its(image, looked_at)[0] is not None]
+            if others:
+                among = f"one in one of the sparse indexes that share {name!r}"
+                found, reason = (
+                    None,
+                    f"entry: expected {among}, came one in {declaration.name!r} and one in {others[0]!r}",
+                )
         names = tuple(sorted(looked_at - never))
         if len(names) > MOST_READ:
-            # Without all of them in a condition, nothing could be written for the item as it was seen.
-            raise BadRecordError(f"entry: expected to look at {MOST_READ} attributes at most, came {len(names)}")
-        return Place(found, names, reason)
+            # Without all of them in its condition, no entry may be written.
+            found, reason = None, f"entry: expected to look at {MOST_READ} attributes at most, came {len(names)}"
+        return Place(found, names[:MOST_READ], reason)
 
     return place
+
+
+def _alone(declaration: SparseDeclaration) -> Callable[[Image, set[str]], tuple[Entry | None, str]]:
+    """A function of an image to its entry, if this were alone, or why that cannot be told; notes what it looks at."""
+    when = declaration.when.compile() if declaration.when is not None else None
+    entry = _declared(declaration) if declaration.entry is None else _called(declaration)
+    asked = [str(parse(path)[0]) for path in declaration.paths]
+
+    def alone(image: Image, looked_at: set[str]) -> tuple[Entry | None, str]:
+        looked_at.update(asked)
+        try:
+            found = _prefixed(declaration, entry(image, looked_at)) if when is None or when(image) else None
+        except (BadRecordError, BadValueError) as error:
+            return None, str(error)
+        return found, ""
+
+    return alone
 
 
 def as_seen(image: Image, place: Place) -> dict[str, AttributeValue | None]:
@@ -81,10 +106,14 @@ def compile_there(declaration: SparseDeclaration) -> Callable[[Image, Entry | No
     Returns:
         A function of an image and an entry, which tells whether the item has exactly this: all of its attributes, or
         none of them. An attribute of another type than the index's key is none of an entry: the index does not hold it.
+        What begins as the entries of another that shares the index is that one's, and none of this one's.
     """
     kinds = [(name, kind) for name, (kind, _) in declaration.managed.items()]
+    pk, theirs = declaration.index.pk, tuple(each.index.prefix for each in declaration.siblings)
 
     def is_there(image: Image, entry: Entry | None) -> bool:
+        if entry is None and theirs and image.get(pk, _NOTHING).get("S", "").startswith(theirs):
+            return True
         for name, kind in kinds:
             came = image.get(name)
             there = came is not None and kind in came
@@ -96,6 +125,11 @@ def compile_there(declaration: SparseDeclaration) -> Callable[[Image, Entry | No
         return True
 
     return is_there
+
+
+def _unseen(declaration: SparseDeclaration) -> frozenset[str]:
+    """What an entry cannot hang on, for it is written by sparse indexes."""
+    return declaration.hidden.union(declaration.managed)
 
 
 def _prefixed(declaration: SparseDeclaration, entry: Entry | None) -> Entry | None:
@@ -134,11 +168,11 @@ def _declared(declaration: SparseDeclaration) -> Callable[[Image, set[str]], Ent
 
 
 def _called(declaration: SparseDeclaration) -> Callable[[Image, set[str]], Entry | None]:
-    function, managed = declaration.entry, declaration.managed
+    function, managed, unseen = declaration.entry, declaration.managed, _unseen(declaration)
     assert function is not None
 
     def entry(image: Image, looked_at: set[str]) -> Entry | None:
-        item = _Item({name: value for name, value in image.items() if name not in managed}, looked_at)
+        item = _Item({name: value for name, value in image.items() if name not in unseen}, looked_at)
         try:
             found = function(item)
         except Exception as error:  # whatever a user's code raises belongs to the item that it was given

@@ -6,8 +6,8 @@ cannot say more, and never narrower: what a filter drops is gone without a word.
     where  --negations inwards, alternatives outwards-->  terms  --with events, image and mark-->  patterns
 
 Of a sparse index, a new image passes that has an entry or should have one. That its entry is the right one already, as
-after Streamfold's own write, a pattern can tell only where the entry is the same for all items: none compares two
-attributes. What left the index does not pass again.
+after Streamfold's own write, a pattern can tell only where the entry is the same for all items and the index is not
+shared: none compares two attributes. What left the index does not pass again.
 
 AWS facts: Lambda developer guide, "Control which events Lambda sends to your function" and "Using event filtering with
 a DynamoDB event source"; EventBridge user guide, "Comparison operators for use in event patterns".
@@ -156,6 +156,12 @@ class _Compiler:
         wrong = self.both(self.terms_of(when), other)
         if when is not None:
             wrong += self.both(self.terms_of(Not(when)), present)
+        if declaration.siblings:
+            self.cannot("whose an entry in a shared index is", "lets own writes pass that set one", {})
+        for each in declaration.siblings:
+            # One that would have an entry in both has none, though the right one may be there.
+            theirs = _Compiler(each.name, self.warnings).terms_of(each.when)
+            wrong += self.both(self.terms_of(when), theirs)
         return either(wrong, self.too_many)
 
     def but(self, name: str, value: AttributeValue) -> Leaf:

@@ -349,7 +349,7 @@ class Quarantine:
         return self._refused.take_back(added)
 
     def _declaration(self, entry: Entry) -> Handler:
-        declaration = self.app.handler(entry.handler)._declaration
+        declaration = self.app.declaration_of(self.app.handler(entry.handler))
         table = table_of(entry.stream_arn)
         if declaration.source.name != table:
             raise ConfigurationError(

@@ -12,11 +12,13 @@ from framework.conditions import Attribute, Condition
 from framework.declaration import Declaration
 from framework.tables import Index, KeyType, Table
 
-__all__ = ["MOST_READ", "Handler", "SparseDeclaration", "managed_keys", "wrong_key"]
+__all__ = ["MOST_READ", "MOST_SHARING", "Handler", "SparseDeclaration", "managed_keys", "wrong_key"]
 
 # How many attributes an entry may hang on: all of them stand in a condition, which has at most 300 operators and
 # functions and 4 KB (DynamoDB developer guide, quotas, "Expression parameters").
 MOST_READ = 100
+# How many sparse indexes may share one: all but one of their prefixes stand in that condition as well.
+MOST_SHARING = 20
 # DynamoDB developer guide, quotas: the bytes of a partition key's and of a sort key's value.
 _MOST_BYTES = (2048, 1024)
 _IN_WORDS = {"S": "text", "N": "a number", "B": "binary"}
@@ -38,6 +40,9 @@ class SparseDeclaration:
         holds: What each attribute of the entry holds; None where `entry` says it.
         include: What the index holds beside keys.
         most_bad: The share of a batch that may be set aside.
+        hidden: The attributes that any sparse index of the table writes, which its entry does not hang on. An `App`
+            knows them, and the siblings (`App.declaration_of`).
+        siblings: The others that share the index, each by a prefix of its own. They have no siblings here.
     """
 
     # Whether what a record comes to adds up, so that each has to be settled once.
@@ -51,6 +56,8 @@ class SparseDeclaration:
     holds: Mapping[str, Held] | None
     include: tuple[str, ...]
     most_bad: float
+    hidden: frozenset[str] = frozenset()
+    siblings: tuple[SparseDeclaration, ...] = ()
 
     def named(self, names: Mapping[str, str]) -> SparseDeclaration:
         """The declaration with other table names, where `names` has them."""

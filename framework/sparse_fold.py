@@ -16,9 +16,18 @@ are to be this. So there is no watermark and no marker to keep.
 by somebody, and finds the item as it is: if its entry is not the right one it is written, and that version was not the
 last. A version of which the entry is right is not written, and so nothing goes on for ever.
 
+*Several in one index.* Those that share an index write the same attributes, each under a prefix of its own. An item
+that would have an entry in several has none, and is bad in each: so of any version at most one has an entry to set. It
+hangs on what all of them looked at, which is in the condition: whatever a SET replaces, the item as it is now has this
+entry and no other. One whose `f` is None takes out what is there only if, by the condition too, it begins with no
+sibling's prefix: so its write, however late, takes out no entry of a sibling. What stands wrongly under a sibling's
+prefix, that sibling finds wrong, as it has the same records; what is under nobody's, each that has no entry. So where
+all find the last version right, it is.
+
 A function that goes through all of an item's attributes, instead of looking some up, may hang on which there are; that
-an attribute came since is nothing that a condition can ask. Such a write may be wrong until the record that tells of it
-is folded.
+an attribute came since is nothing that a condition can ask. One that looks at more attributes than a condition can hold
+has no entry, and the write that takes it away asks for the first of them only. Either write may be wrong, for a version
+that differs in the rest, until the record that tells of it is folded.
 """
 
 from __future__ import annotations
@@ -30,7 +39,7 @@ from typing import Any
 from framework.codec import AttributeValue, from_event
 from framework.decode import Record, explain, key_text
 from framework.entry import as_seen, compile_entry, compile_there
-from framework.errors import BadRecordError, BadValueError, ConfigurationError, shortened
+from framework.errors import BadValueError, ConfigurationError, shortened
 from framework.lanes import MARK
 from framework.part import BadRecord, Fold, Part
 from framework.sparse import SparseDeclaration
@@ -135,10 +144,7 @@ def compile_items(declaration: SparseDeclaration) -> Callable[[], tuple[FoldedIt
                 return BadRecord(declaration.name, key_text(record), named, reason, ("NewImage",), record)
 
             image = change["NewImage"]
-            try:
-                place = place_of(image)
-            except (BadRecordError, BadValueError) as error:
-                return _Item(number, True, None, bad(str(error)))
+            place = place_of(image)
             if place is None:
                 return _Item(number, False, None, None)
             update = None
@@ -189,6 +195,11 @@ def entry_request(update: EntryUpdate) -> dict[str, Any]:
         names[f"#e{place}"] = attribute
         if update.entry is not None:
             values[f":e{place}"] = update.entry[attribute]
+    if update.entry is None:
+        # A partition key with a prefix is none of the table's, so it is the entry's first attribute.
+        for place, sibling in enumerate(update.declaration.siblings):
+            values[f":s{place}"] = {"S": sibling.index.prefix}
+            conditions.append(f"NOT begins_with(#e0, :s{place})")
     # Both halves of a composite key, or neither: half of one is in no index, without an error.
     places = range(len(update.declaration.managed))
     change = "REMOVE " + ", ".join(f"#e{place}" for place in places)

@@ -33,14 +33,15 @@ class SparseIndex:
     Attributes:
         name: Lower-case words with hyphens.
         source: The table whose items are indexed. Items that Streamfold itself wrote are in no sparse index.
-        index: The index. Its keys may be keys of the table, but not both of them.
+        index: The index. Its keys may be keys of the table, but not both of them. Several share one, each by a prefix.
         when: Which items have an entry, as a condition made with `attr(...)`; all if not set.
         key: What the index's partition key holds, where it is none of the table's: `attr("placed")` for a copy of
             that attribute, or a value that is always the same.
         sort: What the index's sort key holds, likewise.
         entry: Instead of `key` and `sort`, a static method that takes an item (a read-only mapping of Python values,
-            without the entry's attributes) and returns its entry, a `dict` of exactly the entry's attributes, or None
-            if it has none. It has to come to the same for the same item, whenever it is called.
+            without the attributes that the app's sparse indexes of the table write) and returns its entry, a `dict` of
+            exactly the entry's attributes, or None if it has none. It has to come to the same for the same item,
+            whenever it is called.
         include: Attributes that the index holds beside the keys of index and table.
         most_bad: The share of a batch that may be set aside, 0 to 1, once it is ten records or more. Beyond it, a bad
             deployment is likelier than bad data: the batch fails and comes again.

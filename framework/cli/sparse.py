@@ -48,7 +48,8 @@ def add_to(commands: Any) -> None:
 
 
 def _apply(options: Any) -> int:
-    declaration = load_app(options.app).sparse_index(options.handler)._declaration
+    app = load_app(options.app)
+    declaration = app.declaration_of(app.sparse_index(options.handler))
     places = _places(options)
     apply = Apply(
         declaration,

@@ -204,7 +204,7 @@ def test_apply_brings_existing_items_to_their_entries_while_faults_happen(
         for cls in app.sparse_indexes:
             for _ in range(20):
                 try:
-                    Apply(cls._declaration, client, segments=3).run()
+                    Apply(app.declaration_of(cls), client, segments=3).run()
                 except (ClientError, StreamfoldError):
                     continue  # whoever calls the command calls it again
                 break

@@ -87,11 +87,73 @@ class Champions(SparseIndex):
         return {"Award": f"{item['game']} {item['due']}"} if item.get("rush") in (1, 2) else None
 
 
+class Alone(SparseIndex):
+    """By a function that looks for another's entry, which would be there or not."""
+
+    name = "alone"
+    source = orders
+    index = Index("Alone", pk="Alone", sk="order")
+
+    @staticmethod
+    def entry(item: Mapping[str, Any]) -> dict[str, Any] | None:
+        return None if "Crowd" in item or item["status"] != "open" else {"Alone": str(item.get("OrderOpenDate", "yes"))}
+
+
+class Crowd(SparseIndex):
+    """By one that looks for the former's."""
+
+    name = "crowd"
+    source = orders
+    index = Index("Crowds", pk="Crowd", sk="order")
+
+    @staticmethod
+    def entry(item: Mapping[str, Any]) -> dict[str, Any] | None:
+        return {"Crowd": f"with {item['Alone']}" if "Alone" in item else "alone"} if "rush" in item else None
+
+
+class OpenOnes(SparseIndex):
+    """One of three kinds of items that share an index: copies, which may be bad."""
+
+    name = "open-ones"
+    source = orders
+    index = Index("Kinds", pk="Kind", sk="Within", prefix="open#")
+    when = attr("status").equals("open")
+    key = attr("placed.by")
+    sort = attr("placed.on")
+    include = ("total",)
+
+
+class Rushed(SparseIndex):
+    """By a function, which is asked for every item, and may raise."""
+
+    name = "rushed"
+    source = orders
+    index = Index("Kinds", pk="Kind", sk="Within", prefix="rush#")
+    include = ("due",)
+
+    @staticmethod
+    def entry(item: Mapping[str, Any]) -> dict[str, Any] | None:
+        return {"Kind": str(item["rush"]), "Within": item["due"]} if item.get("rush") in (2, 3, "1") else None
+
+
+class Hidden(SparseIndex):
+    """Always the same."""
+
+    name = "hidden"
+    source = orders
+    index = Index("Kinds", pk="Kind", sk="Within", prefix="hidden#")
+    when = attr("hidden").exists()
+    key = "yes"
+    sort = "yes"
+
+
 SPARSE = (
     App("open-orders", [OpenOrders]),
     App("overlapping", [OpenOrders, Urgent, Calm]),
     App("both-kinds", [Statuses, OpenOrders, OrdersOfCustomers, Calm]),
     App("two-tables", [Champions, Urgent, OrdersOfCustomers]),
+    App("looking-at-each-other", [Alone, Crowd, OpenOrders]),
+    App("sharing", [OpenOnes, Rushed, Hidden, OrdersOfCustomers]),
 )
 
 
@@ -136,6 +198,10 @@ def item_of(random: Random, tables: list[Table], keys: int) -> tuple[Table, dict
         item["Priority"] = 9
     if random.random() < 0.05:
         item["Calm"] = random.choice(("yes", "very yes"))
+    if random.random() < 0.1:
+        item["Kind"] = random.choice(("open#ann", "rush#2", "hidden#yes", "nobody's"))
+    if random.random() < 0.1:
+        item["Within"] = random.choice(("2024-01-01", "2024-02-01", "yes"))
     if random.random() < 0.05:
         del item["status"]
     number = random.randrange(keys)

@@ -35,7 +35,8 @@ def order(number: int = 0, status: str = "open", on: str = "2024-01-01", **more:
 def test_every_item_has_the_entry_that_it_should_have(first: int) -> None:
     for place, app in enumerate(SPARSE):
         for delivery in DELIVERIES:
-            seeds = [s for s in range(first, first + CHUNK) if s % 8 == place + 4 * (delivery == "ledger")]
+            kinds, ours = len(SPARSE) * len(DELIVERIES), place + len(SPARSE) * (delivery == "ledger")
+            seeds = [seed for seed in range(first, first + CHUNK) if seed % kinds == ours]
             assert_exactly_once(app, history_of(app), seeds=seeds, delivery=delivery)
 
 
@@ -47,7 +48,7 @@ def test_an_index_when_asked_holds_exactly_the_items_that_a_scan_says_it_should(
     assert run.wrong == ()
     found = 0
     for cls in app.sparse_indexes:
-        d = cls._declaration
+        d = app.declaration_of(cls)
         items = simulation.client.scan(TableName=d.source.name)["Items"]
         entries = simulation.client.scan(TableName=d.source.name, IndexName=d.index.name)["Items"]
         place_of = entry.compile_entry(d)
@@ -63,7 +64,11 @@ def test_an_index_when_asked_holds_exactly_the_items_that_a_scan_says_it_should(
             if tuple(item[name][kind] for name, kind in d.source.key_types.items()) in changed
         ]
         names = {*d.source.keys, *d.managed}
-        came = [{name: value for name, value in each.items() if name in names} for each in entries]
+        came = [
+            {name: value for name, value in each.items() if name in names}
+            for each in entries
+            if not d.siblings or each[d.index.pk]["S"].startswith(d.index.prefix)
+        ]
         assert sorted(came, key=str) == sorted(expected, key=str)
         found += len(came)
     assert found == run.entries
@@ -206,6 +211,43 @@ def with_a_filter_for_inserts_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Settings, "passes", lambda settings, record: record["eventName"] == "INSERT")
 
 
+def with_anothers_entry_taken_out(patch: pytest.MonkeyPatch) -> None:
+    def careless(update: EntryUpdate, made: dict[str, Any]) -> dict[str, Any]:
+        return entry_request(replace(update, declaration=replace(update.declaration, siblings=())))
+
+    with_another_request(patch, careless)
+
+
+def with_anothers_entry_taken_for_none(patch: pytest.MonkeyPatch) -> None:
+    compile_entry = entry.compile_entry
+    patch.setattr(sparse_fold, "compile_entry", lambda declaration: compile_entry(replace(declaration, siblings=())))
+
+
+def with_what_anothers_entry_hangs_on_not_asked_for(patch: pytest.MonkeyPatch) -> None:
+    compile_entry = entry.compile_entry
+
+    def careless(declaration: Any) -> Any:
+        place_of, alone = compile_entry(declaration), compile_entry(replace(declaration, siblings=()))
+
+        def place(image: Any) -> Any:
+            found = place_of(image)
+            return found if found is None else replace(found, looked_at=alone(image).looked_at)
+
+        return place
+
+    patch.setattr(sparse_fold, "compile_entry", careless)
+
+
+def with_anothers_entry_found_to_be_ones_own(patch: pytest.MonkeyPatch) -> None:
+    compile_there = entry.compile_there
+    patch.setattr(sparse_fold, "compile_there", lambda declaration: compile_there(replace(declaration, siblings=())))
+    with_anothers_entry_taken_out(patch)
+
+
+def with_the_others_attributes_in_sight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(entry, "_unseen", lambda declaration: frozenset(declaration.managed))
+
+
 def with_bad_records_left_in(patch: pytest.MonkeyPatch) -> None:
     compile_entry = entry.compile_entry
 
@@ -241,6 +283,11 @@ MUTATIONS = [
     with_a_filter_for_inserts_alone,
     with_bad_records_left_in,
     with_updates_left_out,
+    with_anothers_entry_taken_out,
+    with_anothers_entry_taken_for_none,
+    with_what_anothers_entry_hangs_on_not_asked_for,
+    with_anothers_entry_found_to_be_ones_own,
+    with_the_others_attributes_in_sight,
 ]
 
 

@@ -163,7 +163,7 @@ def test_after_it_every_item_has_the_entry_that_a_naive_look_says(seed: int) -> 
         seen.append(Seen(table.name, "shard", None, image, False, 0))
     failed = 0
     for cls in app.sparse_indexes:
-        failed += Apply(cls._declaration, engine, segments=random.randint(1, 4)).run().failed
+        failed += Apply(app.declaration_of(cls), engine, segments=random.randint(1, 4)).run().failed
     expected = Entries(app, seen).items(left)
     for table in sources:
         items = engine.scan(TableName=table.name)["Items"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +29,7 @@ from framework import (
     attr,
 )
 from framework.apply import Apply
-from framework.codec import encode, encode_item
+from framework.codec import decode_item, encode, encode_item
 from framework.consumer import Consumer
 from framework.control import Control
 from framework.local.memory import MemoryDynamoDB
@@ -287,3 +288,38 @@ def test_a_scan_keeps_to_its_rate_though_its_segments_begin_at_once() -> None:
     walker = Walker(Metered(), "Things", Places("w", 1), rate=100, clock=lambda: now[0], sleep=sleep)
     walker.walk(lambda items: None)
     assert units[0] > 300
+
+
+def test_functions_that_look_at_each_others_attributes_see_none_and_settle() -> None:
+    one = indexed(lambda item: None if "Q" in item else {"P": "x"})
+    two = indexed(lambda item: {"Q": "x"} if "P" in item else None, name="t", index=Index("Jdx", pk="Q", sk="id"))
+    app = App("app", [one, two])
+    engine, item = engine_of(app), {"id": "1", "Q": "y"}
+    engine.put_item(TableName="Things", Item=encode_item(item))
+    consumer, former = Consumer(app, "Things", engine, connections=1), item
+    for _ in range(5):
+        consumer(event(modified(things, former, item)))
+        (raw,) = engine.scan(TableName="Things")["Items"]
+        former, item = item, decode_item(raw)
+    assert item == former == {"id": "1", "P": "x"}
+    (alone,) = (engine_of(App("app", [cls])) for cls in [one])
+    alone.put_item(TableName="Things", Item=encode_item({"id": "1", "Q": "y"}))
+    assert Apply(App("app", [one]).declaration_of(one), alone).run().right == 1
+    assert Apply(app.declaration_of(one), alone).run().entered == 1
+
+
+def test_a_walk_is_not_taken_up_beside_another_sparse_index(tmp_path: Path) -> None:
+    cls = indexed(lambda item: {"P": "x"})
+    other = indexed(key="x", name="t", index=Index("Jdx", pk="Q", sk="id"))
+    index = Index("Idx", pk="P", sk="id", prefix="a")
+    one = indexed(key="x", index=index)
+    two, three = (indexed(key=key, name="t", index=replace(index, prefix="b")) for key in "xy")
+    engine, path = engine_of(App("app", [cls])), tmp_path / "places.json"
+    Apply(App("app", [cls]).declaration_of(cls), engine, places=path)._walker._places.done(0, {"id": {"S": "1"}}, 1)
+    with pytest.raises(ConfigurationError, match="expected a walk to"):
+        Apply(App("app", [cls, other]).declaration_of(cls), engine, places=path)
+    path.unlink()
+    Apply(App("app", [one, two]).declaration_of(one), engine, places=path)._walker._places.done(0, {}, 1)
+    Apply(App("app", [one, two]).declaration_of(one), engine, places=path)
+    with pytest.raises(ConfigurationError, match="expected a walk to"):
+        Apply(App("app", [one, three]).declaration_of(one), engine, places=path)

@@ -17,7 +17,6 @@ from framework import (
     Aggregation,
     AllTime,
     App,
-    BadRecordError,
     ConfigurationError,
     Count,
     DeclarationError,
@@ -29,17 +28,19 @@ from framework import (
     attr,
     testing,
 )
-from framework.codec import encode_item
+from framework.codec import decode_item, encode_item
 from framework.consumer import Consumer
 from framework.control import Control
 from framework.deliver_sparse import SparseDelivery
-from framework.entry import Place, as_seen, compile_entry
+from framework.entry import Place, as_seen, compile_entry, compile_there
 from framework.failures import failure_of
 from framework.filters import compile_filters
 from framework.local.memory import MemoryDynamoDB
 from framework.local.provision import create_table_request
 from framework.manifest import manifest
+from framework.patterns import json_text
 from framework.redrive import Quarantine, Redriven
+from framework.sparse import SparseDeclaration
 from framework.sparse_fold import EntryUpdate, entry_request
 from framework.testing import event, inserted, modified, removed
 from framework.writer import Terms
@@ -138,11 +139,25 @@ def shared(prefix: str, **fields: Any) -> type[SparseIndex]:
     return declare(**{"index": index, "key": attr("placed"), "sort": 7, **fields})
 
 
+def kind(prefix: str, **fields: Any) -> type[SparseIndex]:
+    """One of those that share an index; `status` is its kind, unless it says otherwise."""
+    found = {"index": Index("Kinds", pk="Kind", sk="Within", prefix=prefix), "when": attr("status").equals(prefix)}
+    return declare(**{"name": f"kind-{prefix.rstrip('#') or 'x'}", **found, "key": "yes", **fields})
+
+
 @pytest.mark.parametrize(
     ("handlers", "message"),
     [
         (lambda: [declare(), declare()], "expected a name of its own, came 'open-orders' as in Open"),
-        (lambda: [declare(), declare(name="two")], "index 'OpenOrders': expected an index of its own, came that of Open"),
+        (lambda: [declare(), declare(name="two")], r"index 'OpenOrders': expected a prefix such that neither begins the other \('' of Open\), came ''"),
+        (lambda: [declare(), declare(name="two", index=Index("OpenOrders", pk="customer", sk="Due"))], "index 'OpenOrders': expected the keys {'customer': 'S', 'OrderOpenDate': 'S'} that it has elsewhere, came {'customer': 'S', 'Due': 'S'}"),
+        (lambda: [kind("a"), kind("b", index=Index("Kinds", pk="Kind", sk="Within", sk_type="N", prefix="b"), sort=1)], "index 'Kinds': expected the keys {'Kind': 'S', 'Within': 'S'} that it has elsewhere, came {'Kind': 'S', 'Within': 'N'}"),
+        (lambda: [kind("a"), kind("c"), kind("ab")], r"index 'Kinds': expected a prefix such that neither begins the other \('a' of Open\), came 'ab'"),
+        (lambda: [kind("a"), kind("")], r"index 'Kinds': expected a prefix such that neither begins the other \('a' of Open\), came ''"),
+        (lambda: [kind("a"), kind("b"), kind("c", index=Index("More", pk="Kind", sk="order", prefix="c"), sort=...)], r"expected attributes of its own as its index's keys, came \('Orders', 'Kind'\) as in Open"),
+        (lambda: [kind("a"), kind("b", when=attr("Within").exists())], "Open.when: expected an attribute that is none of the entry's, came 'Within'"),
+        (lambda: [kind(f"{n:02}") for n in range(21)], "index 'Kinds': expected at most 20 sparse indexes that share it, came 21"),
+        (lambda: [kind(k, when=reduce(and_, [attr(f"{k}{n}").exists() for n in range(60)])) for k in "ab"], "index 'Kinds': expected all that share it to look at 100 attributes at most, came 121"),
         (lambda: [declare(), Daily], "index 'OpenOrders': expected the keys {'Day': 'S', 'Orders': 'N'} that it has elsewhere, came {'customer': 'S'"),
         (lambda: [declare(), declare(name="two", index=Index("Two", pk="order", sk="OrderOpenDate"))], r"expected attributes of its own as its index's keys, came \('Orders', 'OrderOpenDate'\) as in Open"),
         (lambda: [declare(), declare(name="two", index=Index("Two", pk="order", sk="B"), sort=attr("OrderOpenDate"))], "expected attributes that no sparse index writes, came 'OrderOpenDate' of Open"),
@@ -223,13 +238,15 @@ def test_an_item_has_its_place(
     assert as_seen(image, found) == {name: image.get(name) for name in sorted(seen)}
 
 
+WIDE = {f"a{n:03}": n for n in range(99)}
+
+
 def test_what_streamfold_wrote_has_no_place_and_too_much_to_look_at_is_bad() -> None:
     place_of = compile_entry(declare(when=..., sort="yes")._declaration)
     assert place_of(encode_item({**order(), "sf~": "daily"})) is None
-    wide = {f"a{n}": n for n in range(99)}
-    place_of = compile_entry(urgent(lambda item: dict(item) and None)._declaration)
-    with pytest.raises(BadRecordError, match="entry: expected to look at 100 attributes at most, came 101"):
-        place_of(encode_item({**order(), **wide}))
+    place_of = compile_entry(urgent(lambda item: dict(item) and ENTRY)._declaration)
+    reason = "entry: expected to look at 100 attributes at most, came 101"
+    assert place_of(encode_item({**order(), **WIDE})) == Place(None, (*WIDE, "placed"), reason)
 
 
 def test_the_request_for_an_entry_of_many_attributes_keeps_to_the_limits_of_an_expression() -> None:
@@ -240,6 +257,84 @@ def test_the_request_for_an_entry_of_many_attributes_keeps_to_the_limits_of_an_e
     assert len(condition) < 4096
     assert condition.count("AND") + condition.count("=") + condition.count("attribute_") <= 300
     assert made["UpdateExpression"] == "SET #e0 = :e0, #e1 = :e1"
+
+
+def by_status(item: Mapping[str, Any]) -> dict[str, Any] | None:
+    if item["status"] == "raise":
+        raise ValueError(item["why"])
+    return {"Kind": item["other"], "Within": "x"} if item["status"] in ("b#", "both") else None
+
+
+copied = kind("a#", when=attr("status").any_of("a#", "both", "raise"), key=attr("placed"))
+function = kind("b#", when=..., key=..., sort=..., entry=staticmethod(by_status))
+kinds = App("kinds", [copied, function])
+BOTH_HAVE = [
+    f"entry: expected one in one of the sparse indexes that share 'Kinds', came one in {each!r} and one in {other!r}"
+    for each, other in (("kind-a", "kind-b"), ("kind-b", "kind-a"))
+]
+
+
+@pytest.mark.parametrize(
+    ("item", "places"),
+    [
+        (order(0, "a#"), [({"Kind": "a#2024-01-01", "Within": "2024-01-01"}, {"placed", "status"}, ""), (None, {"status"}, "")]),
+        (order(0, "b#", other="y"), [(None, {"placed", "status"}, ""), ({"Kind": "b#y", "Within": "x"}, {"placed", "status", "other"}, "")]),
+        (order(0, "both", other="y"), [(None, {"placed", "status", "other"}, BOTH_HAVE[0]), (None, {"placed", "status", "other"}, BOTH_HAVE[1])]),
+        (order(0, "both", other=""), [({"Kind": "a#2024-01-01", "Within": "2024-01-01"}, {"placed", "status", "other"}, ""), (None, {"status", "other"}, "entry: Kind: expected 1 to 2,048 bytes, came ''")]),
+        (order(0, "raise", why="so"), [({"Kind": "a#2024-01-01", "Within": "2024-01-01"}, {"placed", "status", "why"}, ""), (None, {"status", "why"}, "entry: expected an entry, came ValueError: so")]),
+        (order(0, "both", other="y", placed=5), [(None, {"placed", "status"}, "attribute 'placed': expected text for 'Kind'"), ({"Kind": "b#y", "Within": "x"}, {"placed", "status", "other"}, "")]),
+        (order(0, "none"), [(None, {"placed", "status"}, ""), (None, {"status"}, "")]),
+    ],
+    ids=["the one", "the other", "both", "the other's is bad", "the other raises", "the one's is bad", "none"],
+)  # fmt: skip
+def test_of_those_that_share_an_index_one_has_an_item_and_it_hangs_on_what_all_look_at(
+    item: dict[str, Any], places: list[Any]
+) -> None:
+    image = encode_item(item)
+    for declaration, (entry, seen, reason) in zip(kinds.declarations, places, strict=True):
+        assert isinstance(declaration, SparseDeclaration)
+        found = compile_entry(declaration)(image)
+        assert found is not None
+        assert found.reason.startswith(reason)
+        assert bool(found.reason) == bool(reason)
+        assert found == Place(None if entry is None else encode_item(entry), tuple(sorted(seen)), found.reason)
+
+
+@pytest.mark.parametrize(
+    ("there", "a_is", "left"),
+    [
+        ({}, True, {}),
+        ({"Kind": "a#x", "Within": "x"}, False, {}),
+        ({"Kind": "b#x", "Within": "x"}, True, {"Kind": "b#x", "Within": "x"}),
+        ({"Kind": "b#x"}, True, {"Kind": "b#x"}),
+        ({"Kind": "b", "Within": "x"}, False, {}),
+        ({"Within": "x"}, False, {}),
+    ],
+)
+def test_what_has_no_entry_takes_out_all_but_anothers(there: dict[str, Any], a_is: bool, left: dict[str, Any]) -> None:
+    declaration, _ = (kinds.declaration_of(cls) for cls in kinds.sparse_indexes)
+    item = encode_item({**order(0, "none"), **there})
+    assert compile_there(declaration)(item, None) is a_is
+    engine = tables(kinds)
+    engine.put_item(TableName="Orders", Item=item)
+    update = EntryUpdate(declaration, encode_item({"customer": "ann", "order": "order-0"}), None, {}, 1)
+    (outcome,) = SparseDelivery(engine, connections=1).deliver([update], Terms(deadline=float("inf")))
+    assert outcome.duplicates == bool(left)
+    assert engine.scan(TableName="Orders")["Items"] == [encode_item({**order(0, "none"), **left})]
+
+
+def test_the_request_for_no_entry_of_many_attributes_and_sharers_keeps_to_the_limits_of_an_expression() -> None:
+    many = App("many", [kind(f"{n:02}") for n in range(20)])
+    seen = {f"{n:0255}": {"S": "x"} if n % 2 else None for n in range(100)}
+    for sign in (None, {"S": "x"}):
+        seen = dict.fromkeys(seen, sign)
+        condition = entry_request(EntryUpdate(many.declaration_of(many.sparse_indexes[0]), {}, None, seen, 1))[
+            "ConditionExpression"
+        ]
+        assert condition.count("NOT begins_with(#e0, ") == 19
+        assert len(condition) < 4096
+        functions = condition.count("attribute_") + 2 * condition.count("NOT begins_with")
+        assert condition.count("AND") + condition.count("=") + functions <= 300
 
 
 # -- the consumer --
@@ -322,6 +417,30 @@ def test_a_bad_record_is_set_aside_with_its_reason_and_its_item_leaves(delivery:
     assert indexed(engine) == {"order-1": "2024-01-01"}
     (entry,) = entries(engine).values()
     assert (entry["handler"], entry["image"]) == ({"S": "open-orders"}, {"S": "NewImage"})
+
+
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+def test_an_item_of_which_too_much_is_looked_at_leaves_and_what_that_does_to_a_later_version_is_mended(
+    delivery: str,
+) -> None:
+    def entry(item: Mapping[str, Any]) -> dict[str, Any]:
+        return ENTRY if item["placed"] == "by name" else {**ENTRY, "Due": str([*map(item.get, (*WIDE, "a"))])}
+
+    curious = App("curious", [urgent(entry)])
+    engine = tables(curious)
+    run = consumer(engine, curious, delivery)
+    wide, narrow = order(**ENTRY), order(placed="by name", **ENTRY)
+    put(engine, wide)
+    found = run(event(inserted(orders, wide)))
+    assert (found["batchItemFailures"], found["streamfold"]["badRecords"]) == ([], 1)
+    assert engine.scan(TableName="Orders")["Items"] == [encode_item(order())]
+    # Not all that it hung on stands in the condition, so one that comes late is written.
+    put(engine, narrow)
+    run(event(inserted(orders, wide)))
+    after = order(placed="by name")
+    assert engine.scan(TableName="Orders")["Items"] == [encode_item(after)]
+    run(event(modified(orders, narrow, after)))
+    assert engine.scan(TableName="Orders")["Items"] == [encode_item(narrow)]
 
 
 def test_where_most_is_bad_the_batch_waits_for_that_handler_and_the_others_go_on() -> None:
@@ -455,6 +574,32 @@ def test_a_failed_condition_is_settled_and_no_failure() -> None:
     assert (outcome.failed_from, outcome.duplicates, outcome.absorbed) == (None, 1, 0)
 
 
+@pytest.mark.parametrize("delivery", ["lanes", "ledger"])
+@pytest.mark.parametrize("connections", [1, 8])
+def test_an_item_that_changes_its_kind_moves_and_an_old_record_does_not_take_it_out(
+    connections: int, delivery: str
+) -> None:
+    engine = tables(kinds)
+    control = Control(engine, "control", no_object, connections=1)
+    run = Consumer(kinds, "Orders", engine, control=control, delivery=delivery, connections=connections)
+    versions = [order(0, status, other="y") for status in ("a#", "b#", "none", "both", "a#")]
+    expected = ["a#2024-01-01", "b#y", None, None, "a#2024-01-01"]
+    former = None
+    for version, now in zip(versions, expected, strict=True):
+        there = {n: v for n, v in next(iter(engine.scan(TableName="Orders")["Items"]), {}).items() if n[0] in "KW"}
+        engine.put_item(TableName="Orders", Item={**encode_item(version), **there})
+        current = {**version, **decode_item(there)}
+        record = modified(orders, former, current) if former else inserted(orders, current)
+        assert run(event(record))["batchItemFailures"] == []
+        assert indexed(engine, "Kinds", "Kind") == ({"order-0": now} if now else {})
+        for old in versions[: versions.index(version)]:
+            run(event(inserted(orders, {**old, "Kind": "a#2024-01-01", "Within": "x"})))
+            assert indexed(engine, "Kinds", "Kind") == ({"order-0": now} if now else {})
+        former = current
+    both = [entry["reason"]["S"] for entry in entries(engine).values() if "reason" in entry]
+    assert {*both} == {*BOTH_HAVE}
+
+
 # -- filters and manifest --
 
 UNMARKED = {"sf~": {"S": [{"exists": False}]}}
@@ -503,6 +648,41 @@ def test_the_filter_lets_through_what_has_an_entry_or_should_have_one(
     assert filters.warnings == ((own,) if warned else ())
 
 
+def test_the_filter_of_a_shared_index_lets_through_what_is_wrong_in_any_of_its_ways() -> None:
+    one, two = kind("a#", when=attr("status").equals("a")), kind("b#", when=attr("status").equals("b"), sort="yes")
+    other = {"S": [{"anything-but": ["b#yes"]}, {"exists": False}]}
+    unlike = {"S": [{"anything-but": ["b"]}, {"exists": False}]}
+    (declaration,) = App("a", [one, two]).declarations[1:]
+    filters = compile_filters([declaration], limit=10)
+    assert filters.texts == tuple(
+        json_text(each)
+        for each in [
+            pattern(status={"S": ["b"]}, Kind=other),
+            pattern(status={"S": ["b"]}, Within={"S": [{"anything-but": ["yes"]}, {"exists": False}]}),
+            pattern(status=unlike, Kind=PRESENT),
+            pattern(status=unlike, Within=PRESENT),
+        ]
+    )
+    assert filters.warnings == (
+        "kind-b: no pattern can express whose an entry in a shared index is, so the filter lets own writes pass that "
+        "set one.",
+    )
+    three = kind("c#", when=attr("both").exists())
+    (_, declaration, _) = App("a", [one, two, three]).declarations
+    assert pattern(status={"S": ["b"]}) in compile_filters([declaration], limit=10).patterns
+
+
+def test_the_manifest_has_a_shared_index_once() -> None:
+    found = manifest(App("a", [kind("a#", include=("total",)), kind("b#", include=("a", "total"))]))
+    assert found["tables"]["Orders"]["indexes"] == {
+        "Kinds": {
+            "pk": {"name": "Kind", "type": "S"},
+            "sk": {"name": "Within", "type": "S"},
+            "include": ["a", "total"],
+        }
+    }
+
+
 def test_the_manifest_has_the_index_with_its_types_and_one_grant() -> None:
     found = manifest(App("a", [urgent(lambda item: None, include=("total", "a"))]))
     assert found["tables"]["Orders"]["indexes"] == {
@@ -545,6 +725,19 @@ def test_a_record_that_was_set_aside_is_redriven_by_its_item_as_it_is_now() -> N
     assert redriven(engine) == []
     (left,) = entries(engine).values()
     assert "done" in left
+
+
+def test_an_item_that_two_sharers_had_is_redriven_into_the_one_that_has_it() -> None:
+    engine, item = tables(kinds), order(0, "both", other="y")
+    put(engine, item)
+    consumer(engine, kinds)(event(inserted(orders, item)))
+    assert [(one.done, one.reason) for one in redriven(engine, kinds)] == [(False, each) for each in BOTH_HAVE]
+    put(engine, order(0, "b#", other="y"))
+    assert [(one.done, one.reason) for one in redriven(engine, kinds)] == [
+        (True, "its item has no entry now"),
+        (True, ""),
+    ]
+    assert indexed(engine, "Kinds", "Kind") == {"order-0": "b#y"}
 
 
 def test_a_mended_handler_finds_the_entry() -> None:
@@ -596,18 +789,20 @@ def test_a_batch_that_lambda_gave_up_on_is_brought_again_and_does_no_harm() -> N
 
 
 def test_a_sparse_index_and_an_aggregation_share_an_index_by_a_prefix() -> None:
-    both_in_one = App("shared", [charted("day#"), shared("open#", include=("total",))])
+    late = shared("late#", name="late", when=attr("status").equals("late"), include=("due",))
+    both_in_one = App("shared", [charted("day#"), shared("open#", include=("total",)), late])
     (index,) = manifest(both_in_one)["tables"]["Orders"]["indexes"].values()
     assert index == {
         "pk": {"name": "Day", "type": "S"},
         "sk": {"name": "Orders", "type": "N"},
-        "include": ["total"],
+        "include": ["due", "total"],
     }
     history = [testing.put(orders, order(n)) for n in range(3)] + [testing.put(orders, order(1, "shipped"))]
+    history += [testing.put(orders, order(2, "late"))]
     testing.assert_exactly_once(both_in_one, history, seeds=range(30))
     simulation = testing.Simulation(both_in_one, seed=0)
     assert simulation.run(history).entries == 2
     found = simulation.client.scan(TableName="Orders", IndexName="OpenOrders")["Items"]
-    assert sorted(item["Day"]["S"] for item in found) == ["day#all", "open#2024-01-01", "open#2024-01-01"]
+    assert sorted(item["Day"]["S"] for item in found) == ["day#all", "late#2024-01-01", "open#2024-01-01"]
     (total,) = both_in_one.aggregations[0].top("all", client=simulation.client)
     assert total["Orders"] == 3
