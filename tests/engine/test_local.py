@@ -573,8 +573,8 @@ def test_a_file_costs_and_comes_to_what_the_live_table_does(tmp_path: Path) -> N
         from_file = local.drain()
         assert from_file.wcu > from_file.requests > 0
         found = sorted(DailyPlays.all("2018-01-15", client=local.client), key=lambda one: str(one.group))
-        with pytest.raises(NotImplementedError, match="DescribeTimeToLive"):
-            local.client.describe_time_to_live(TableName="Plays")
+        with pytest.raises(NotImplementedError, match="DescribeContinuousBackups"):
+            local.client.describe_continuous_backups(TableName="Plays")
     with Local(plays_app, batch_size=7) as local:
         for item in items:
             local.client.put_item(TableName="Plays", Item=encode_item(item))
