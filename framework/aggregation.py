@@ -13,7 +13,7 @@ from framework.codec import is_text
 from framework.conditions import Condition
 from framework.declaration import Changes, Declaration, GroupBy, Late, OnExpiry
 from framework.lanes import LANE_PREFIX
-from framework.measures import Count, Max, Measure, Min, Sum
+from framework.measures import Count, Max, Measure, Min, Number, Sum
 from framework.reading import Aggregate, Page, Ranking, Series
 from framework.tables import AtLeast, Index, Table
 from framework.windows import Window
@@ -90,7 +90,15 @@ class Aggregation:
 
     @classmethod
     def top(
-        cls, window: str | date, n: int = 10, *, start: int = 1, token: str | None = None, client: Any = None
+        cls,
+        window: str | date,
+        n: int = 10,
+        *,
+        at_least: Number | None = None,
+        at_most: Number | None = None,
+        start: int = 1,
+        token: str | None = None,
+        client: Any = None,
     ) -> Page:
         """The `n` aggregates of a window with the greatest indexed measure, greatest first.
 
@@ -100,33 +108,64 @@ class Aggregation:
         Args:
             window: The window's label, or a date or datetime in it.
             n: How many.
-            start: The rank of the first; what stands before it is read, too.
-            token: The `token` of an earlier page, to go on after it.
+            at_least: The least value of the indexed measure to read (an `int` or a `Decimal`); None for no such bound.
+                What lies outside the bounds is not read, unless the aggregation has `partitions`.
+            at_most: The greatest one, likewise.
+            start: The rank of the first among those within the bounds; what stands before it is read, too.
+            token: The `token` of an earlier page with the same bounds, to go on after it.
             client: A boto3 DynamoDB client; the default one if not given.
 
         Raises:
             ReadError: The aggregation has no index, or the label, a number or the token is wrong.
         """
-        return reading.page(cls._declaration, window, n, client, start=start, token=token)
+        return reading.page(
+            cls._declaration, window, n, client, at_least=at_least, at_most=at_most, start=start, token=token
+        )
 
     @classmethod
     def bottom(
-        cls, window: str | date, n: int = 10, *, start: int = 1, token: str | None = None, client: Any = None
+        cls,
+        window: str | date,
+        n: int = 10,
+        *,
+        at_least: Number | None = None,
+        at_most: Number | None = None,
+        start: int = 1,
+        token: str | None = None,
+        client: Any = None,
     ) -> Page:
         """The `n` aggregates of a window with the least indexed measure, least first; otherwise as `top`."""
-        return reading.page(cls._declaration, window, n, client, start=start, token=token, least_first=True)
+        return reading.page(
+            cls._declaration,
+            window,
+            n,
+            client,
+            least_first=True,
+            at_least=at_least,
+            at_most=at_most,
+            start=start,
+            token=token,
+        )
 
     @classmethod
-    def all(cls, window: str | date, *, token: str | None = None, client: Any = None) -> Ranking:
-        """Every aggregate of a window in the order of `top`, a page at a time as it is read.
+    def all(
+        cls,
+        window: str | date,
+        *,
+        at_least: Number | None = None,
+        at_most: Number | None = None,
+        token: str | None = None,
+        client: Any = None,
+    ) -> Ranking:
+        """Every aggregate of a window, or those within bounds, in the order of `top`, a page at a time as it is read.
 
         Returns:
             An iterator; its `read_units` are what it has cost so far, its `token` is where another one goes on.
 
         Raises:
-            ReadError: The aggregation has no index, or the label or the token is wrong.
+            ReadError: The aggregation has no index, or the label, a bound or the token is wrong.
         """
-        return reading.Ranking(cls._declaration, window, client, token=token)
+        return reading.Ranking(cls._declaration, window, client, at_least=at_least, at_most=at_most, token=token)
 
     @classmethod
     def series(cls, group: object, first: str | date, last: str | date, *, client: Any = None) -> Series:

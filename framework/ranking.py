@@ -10,7 +10,9 @@ to the last one, from every cursor, before the first of them is given out; what 
 shards and the pages. That is what a chart with a long tail of ones costs where it is read to its tail.
 
 A place in the order is a value and a group's key text, and from a place on is read again by a condition on the sort
-key. So it holds in another process, and after `shards` was raised.
+key. So it holds in another process, and after `shards` was raised. Bounds are such a condition, too: what lies outside
+them is not read. Where an aggregate is several items, none of these has its value: then all are read, and their total
+is compared.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from threading import Lock
 from typing import Any
 
+from framework.bounds import Bounds
 from framework.client import CONNECTIONS
 from framework.codec import Image, number, number_text
 from framework.declaration import Declaration
@@ -35,6 +38,7 @@ __all__ = ["Entries", "Entry", "Metered", "Place", "stored"]
 # A Query costs half a read unit up to 4 KB, which is some 25 entries: so many are read for nothing.
 _LARGEST_PAGE = 10_000  # a page has 1 MB at most anyway
 _LEAST_PAGE = 25
+_EVERYTHING = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,8 @@ class Entries:
         label: The window's label.
         reads: What to read with.
         least_first: Whether the least come first.
-        after: The place after which to begin.
+        after: The place after which to begin, one within the bounds.
+        bounds: Between which values of the measure that orders them they have to lie.
         wanted: How many will be asked for, where that is known: then no more are read than that takes.
 
     Attributes:
@@ -129,6 +134,7 @@ class Entries:
         *,
         least_first: bool = False,
         after: Place | None = None,
+        bounds: Bounds = _EVERYTHING,
         wanted: int | None = None,
     ) -> None:
         assert declaration.index is not None
@@ -136,11 +142,13 @@ class Entries:
         self._declaration = declaration
         self._least_first = least_first
         self._after = after
+        self._bounds = bounds
         self._heads: list[tuple[Decimal, int]] = []
         scattered = declaration.partitions > 1  # then no entry alone tells where its aggregate is
         keys = declaration.index.keys(label)
         limit = None if wanted is None or scattered else _page(wanted, len(keys))
-        queries = [_query(declaration, key, least_first, None if scattered else after, limit) for key in keys]
+        asked = _EVERYTHING if scattered else _from(after, bounds, least_first)
+        queries = [_query(declaration, key, least_first, asked, limit) for key in keys]
         self._cursors = [_Cursor(declaration, label, query, reads) for query in queries]
         self._runs = self._whole() if scattered else self._merged()
 
@@ -192,10 +200,11 @@ class Entries:
                 for entry in cursor.take():
                     parts[entry.place.group] += entry.items
         assert d.index is not None
-        found = [
+        found = (
             Entry(Place(Decimal(stored(d, items)[d.index.sk]), group), tuple(items)) for group, items in parts.items()
-        ]
-        yield sorted(found, key=lambda entry: self._order(entry.place))
+        )
+        within = (entry for entry in found if entry.place.value in self._bounds)
+        yield sorted(within, key=lambda entry: self._order(entry.place))
 
 
 class _Cursor:
@@ -294,16 +303,26 @@ def _page(wanted: int, keys: int) -> int:
     return most if keys == 1 else min(most, max(_LEAST_PAGE, 2 * -(-most // keys)))
 
 
-def _query(
-    declaration: Declaration, key: str, least_first: bool, after: Place | None, limit: int | None
-) -> dict[str, Any]:
+def _from(after: Place | None, bounds: Bounds, least_first: bool) -> Bounds:
+    """What is left of some bounds from a place in them on, itself included, for others may be equal to it."""
+    if after is None:
+        return bounds
+    return replace(bounds, **{"least" if least_first else "most": after.value})
+
+
+def _query(declaration: Declaration, key: str, least_first: bool, bounds: Bounds, limit: int | None) -> dict[str, Any]:
     index = declaration.index
     assert index is not None
     names, values = {"#key": index.pk}, {":key": {"S": key}}
     condition = "#key = :key"
-    if after is not None:
-        names["#value"], values[":value"] = index.sk, {"N": number_text(after.value)}
-        condition += f" AND #value {'>=' if least_first else '<='} :value"
+    between = {":least": bounds.least, ":most": bounds.most}
+    given = {name: {"N": number_text(value)} for name, value in between.items() if value is not None}
+    if given:
+        names["#value"], values = index.sk, values | given
+        # A key condition names its sort key once (DynamoDB developer guide, Query).
+        condition += " AND #value " + (
+            "BETWEEN :least AND :most" if len(given) == 2 else ">= :least" if ":least" in given else "<= :most"
+        )
     return {
         "TableName": declaration.target.name,
         "IndexName": index.name,

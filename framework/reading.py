@@ -12,6 +12,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, overload
 
+from framework.bounds import Bounds
 from framework.client import CONNECTIONS, dynamodb
 from framework.codec import Image, number_text
 from framework.declaration import Declaration, Group
@@ -102,11 +103,13 @@ class Ranking(Iterator[Aggregate]):
         window: The window.
         client: A boto3 DynamoDB client; the default one if None.
         least_first: Whether the least come first, and not the greatest.
-        token: Where an earlier read of the same window and order stopped.
+        at_least: The least value of the indexed measure that is read; None for no such bound.
+        at_most: The greatest one, likewise.
+        token: Where an earlier read of the same window, order and bounds stopped.
         wanted: How many will be asked for, where that is known.
 
     Raises:
-        ReadError: There is no index, or label or token are wrong.
+        ReadError: There is no index, or label, bounds or token are wrong.
     """
 
     def __init__(
@@ -116,6 +119,8 @@ class Ranking(Iterator[Aggregate]):
         client: Any,
         *,
         least_first: bool = False,
+        at_least: Number | None = None,
+        at_most: Number | None = None,
         token: str | None = None,
         wanted: int | None = None,
     ) -> None:
@@ -127,11 +132,15 @@ class Ranking(Iterator[Aggregate]):
         self._token = token
         self._last: Place | None = None
         label = declaration.window.label(window)
+        self._bounds = bounds = Bounds.of(declaration.name, at_least, at_most)
         # What a token has to be about: it goes on with nothing else.
         self._about = [declaration.name, declaration.index.name, label, "least" if least_first else "greatest"]
+        self._about += [str(bounds)] if bounds != Bounds() else []
         after = None if token is None else self._place(token)
         self._reads = Metered(client or dynamodb())
-        self._entries = Entries(declaration, label, self._reads, least_first=least_first, after=after, wanted=wanted)
+        self._entries = Entries(
+            declaration, label, self._reads, least_first=least_first, after=after, bounds=bounds, wanted=wanted
+        )
         self._left = iter(self._entries)
 
     def __next__(self) -> Aggregate:
@@ -163,11 +172,13 @@ class Ranking(Iterator[Aggregate]):
             place = Place(Decimal(value), group)
             if about != self._about or not isinstance(group, str) or not place.value.is_finite():
                 raise ValueError(about)
+            if place.value not in self._bounds:
+                raise ValueError(value)
             if self._declaration.partitions == 1:
                 number_text(place.value)
         except (ValueError, TypeError, ArithmeticError, BadValueError, RecursionError):
-            name, _, label, order = self._about
-            expected = f"a token of a read of {label!r}, the {order} first"
+            name, _, label, order, *bounds = self._about
+            expected = ", ".join([f"a token of a read of {label!r}", *bounds, f"the {order} first"])
             raise ReadError(f"{name}: token: expected {expected}, came {shortened(token)}") from None
         return place
 
@@ -181,6 +192,8 @@ def page(
     start: int = 1,
     token: str | None = None,
     least_first: bool = False,
+    at_least: Number | None = None,
+    at_most: Number | None = None,
 ) -> Page:
     """The `n` aggregates of a window from a rank on; see `Aggregation.top`."""
     for name, came in (("n", n), ("start", start)):
@@ -190,7 +203,16 @@ def page(
     if token is not None and start != 1:
         raise ReadError(f"{declaration.name}: expected a token or a start, came both")
     wanted = start - 1 + n
-    ranking = Ranking(declaration, window, client, least_first=least_first, token=token, wanted=wanted)
+    ranking = Ranking(
+        declaration,
+        window,
+        client,
+        least_first=least_first,
+        at_least=at_least,
+        at_most=at_most,
+        token=token,
+        wanted=wanted,
+    )
     found = tuple(islice(ranking, start - 1, wanted))
     return Page(found, ranking.read_units, ranking.token)
 

@@ -18,7 +18,7 @@ from framework.local import Drained
 from framework.measures import Number
 from framework.reading import Aggregate, Series
 
-__all__ = ["bad_records", "bars", "chart", "complain", "progress", "ranked_by", "ranking", "series", "table"]
+__all__ = ["bad_records", "bars", "chart", "complain", "entry", "progress", "ranked_by", "ranking", "series", "table"]
 
 _MOST_NAMED = 20
 _MOST_CHARTED = 10
@@ -61,8 +61,21 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def chart(title: str, found: Sequence[Aggregate], measure: str) -> None:
     """Aggregates as horizontal bars."""
     print(title)
-    groups = (" ".join(one.group) if isinstance(one.group, tuple) else str(one.group) for one in found)
-    bars([(group, one[measure] or 0) for group, one in zip(groups, found, strict=True)])
+    bars([(_group(one), one[measure] or 0) for one in found])
+
+
+def entry(one: Aggregate, measure: str) -> str:
+    """An aggregate as a line of its own, of however many: its value, a tab and its group."""
+    return f"{one[measure] or 0:,}\t{_printable(_group(one))}"
+
+
+def _group(one: Aggregate) -> str:
+    return " ".join(one.group) if isinstance(one.group, tuple) else str(one.group)
+
+
+def _printable(text: str) -> str:
+    """A text whose characters cannot move the cursor."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def series(title: str, found: Series, measure: str) -> None:
@@ -86,10 +99,8 @@ def bars(rows: Sequence[tuple[str, Number]]) -> None:
     most = max((float(value) for _, value in rows), default=0.0)
     for name, value in rows:
         # As text, for in a plain string rich would read [...] as markup.
-        # Nor may a group's characters move the cursor.
-        shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in name)
         bar = Bar(most or 1.0, 0, max(float(value), 0.0), width=40)
-        grid.add_row(Text(shown, overflow="ellipsis", no_wrap=True), f"{value:,}", bar)
+        grid.add_row(Text(_printable(name), overflow="ellipsis", no_wrap=True), f"{value:,}", bar)
     _Console().print(grid)
 
 

@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from framework.cli import main
 from framework.cli.demo import differences, fold_flights
 from framework.demo import flights
+from framework.local.memory import MemoryDynamoDB
+from framework.local.world import table_requests
+from handlers.app import app as music
+from handlers.music_library import MonthlyDownloads
 
 APP = ["--app", "handlers.app:app"]
 
@@ -102,6 +107,64 @@ def test_top_begins_at_any_rank_and_at_either_end(tmp_path: Path, capsys: pytest
     assert "0.5 read units, more with --token " in out
 
 
+def test_top_shows_what_lies_between_bounds_and_all_of_it_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "events.jsonl"
+    counts = {"a": 3, "b": 1, "c": 2, "\x1bd": 1200}
+    items = [download(song, n, "2018-01-15") for song, plays in counts.items() for n in range(plays)]
+    file.write_text("".join(json.dumps(item) + "\n" for item in items))
+    command = ["top", *APP, "--events", str(file), "monthly-downloads", "2018-01"]
+
+    def groups(*more: str) -> list[str]:
+        assert main([*command, *more, "--json"]) == 0
+        *found, about = map(json.loads, capsys.readouterr().out.splitlines())
+        assert about["readUnits"] == 0.5
+        return [one["group"] for one in found]
+
+    assert groups("--at-least", "2", "--at-most", "1000") == ["a", "c"]
+    assert groups("--bottom", "-n", "1", "--at-least", "1.5") == ["c"]
+    assert groups("--all", "--at-most", "3") == ["a", "c", "b"]
+    assert main([*command, "-n", "1", "--at-most", "3", "--json"]) == 0
+    token = json.loads(capsys.readouterr().out.splitlines()[-1])["token"]
+    assert groups("--all", "--at-most", "3", "--token", token) == ["c", "b"]
+    assert main([*command, "--all"]) == 0
+    expected = ["1,200\t\N{REPLACEMENT CHARACTER}d", "3\ta", "2\tc", "1\tb", "4 aggregates, 0.5 read units"]
+    assert capsys.readouterr().out.splitlines() == expected
+    assert main([*command, "--all", "--at-least", "5000"]) == 0
+    assert capsys.readouterr().out == "0 aggregates, 0.5 read units\n"
+
+
+def test_all_is_printed_as_it_is_read_and_tells_where_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Failing(MemoryDynamoDB):
+        """Gives a page of two, and no other until it is mended."""
+
+        broken = True
+
+        def query(self, **arguments: Any) -> Any:
+            if self.broken and "ExclusiveStartKey" in arguments:
+                raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "later"}}, "Query")
+            return super().query(**arguments | {"Limit": 2})
+
+    engine = Failing()
+    for request in table_requests(music):
+        engine.create_table(**request)
+    for song, count in (("a", 5), ("b", 4), ("c", 3)):
+        key = {"songID": {"S": song}, "SK": {"S": "2018-01"}, "Month": {"S": "2018-01"}}
+        engine.put_item(TableName="MusicLibrary", Item={**key, "DownloadCount": {"N": str(count)}})
+    monkeypatch.setattr("framework.reading.dynamodb", lambda: engine)
+    assert main(["top", *APP, "monthly-downloads", "2018-01", "--all"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "5\ta\n"
+    assert "stopped after 1 aggregates; go on with --token " in err
+    token = err.split("--token ")[1].split()[0]
+    engine.broken = False
+    read = MonthlyDownloads.all("2018-01", token=token, client=engine)
+    assert next(read).group == "b"
+
+
 def test_a_series_is_a_sparkline_bars_and_a_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "events.jsonl"
     dates = [("2018-01-15", 4), ("2018-03-01", 8), ("2018-04-01", 1)]
@@ -144,6 +207,18 @@ def test_a_bad_record_is_named_and_the_exit_code_says_so(tmp_path: Path, capsys:
         (["top", *APP, "nothing", "2018-01"], "expected an aggregation"),
         (["top", *APP, "monthly-downloads", "2018-13", "--events", "x"], "2018-13"),
         (["series", *APP, "monthly-downloads", "a", "2018-01", "2018-13", "--events", "x"], "2018-13"),
+        (
+            ["top", *APP, "monthly-downloads", "2018-01", "--all", "--start", "2", "-n", "5"],
+            "--all: expected none of -n, --bottom, --start beside it, came -n, --start",
+        ),
+        (
+            ["top", *APP, "monthly-downloads", "2018-01", "--all", "--bottom"],
+            "--all: expected none of -n, --bottom, --start beside it, came --bottom",
+        ),
+        (
+            ["top", *APP, "monthly-downloads", "2018-01", "--at-least", "3", "--at-most", "2.5"],
+            "monthly-downloads: at_most: expected no less than at_least, 3, came 2.5",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_printed(
@@ -218,6 +293,13 @@ def test_closed_full_and_narrow_outputs(command: str, code: int, out: str, err: 
 def test_wrong_usage_exits_with_2() -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["local"])
+
+
+@pytest.mark.parametrize("text", ["x", "1e999", "", "NaN"])
+def test_a_bound_is_a_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["top", *APP, "monthly-downloads", "2018-01", "--at-least", text])
+    assert f"argument --at-least: expected a number, came {text}" in capsys.readouterr().err
 
 
 def test_the_command_runs_as_a_module(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ VALUES = [Decimal(each) for each in ("0", "1", "2", "-1", "2.5", "1E+20", "0.1")
     Decimal("1.0000000000000000000000000000000000002"),
 ]
 groups = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=3)
+bounds = st.sampled_from([*VALUES, *map(Decimal, ("-2", "1.5", "1E+21"))])
 charts = st.dictionaries(groups, st.tuples(st.integers(0, 2), st.sampled_from(VALUES)), max_size=40)
 
 
@@ -166,6 +167,47 @@ def test_pages_that_go_on_by_tokens_are_the_list_also_where_shards_are_raised_in
                 break
     assert token is None
     assert found == expected(chart, least_first=least)
+
+
+@given(
+    chart=charts, bounds=st.tuples(st.none() | bounds, st.none() | bounds), former=st.integers(1, 4),
+    raised=st.integers(0, 5), sizes=st.lists(st.integers(1, 7), min_size=1), most=st.integers(1, 50),
+    least=st.booleans(), partitions=st.sampled_from([1, 1, 3]),
+)  # fmt: skip
+def test_what_lies_between_bounds_is_that_part_of_the_list_also_by_tokens(
+    chart: Scores,
+    bounds: tuple[Decimal | None, Decimal | None],
+    former: int,
+    raised: int,
+    sizes: list[int],
+    most: int,
+    least: bool,
+    partitions: int,
+) -> None:
+    low, high = bounds if None in bounds else sorted(bounds, key=ratio)  # type: ignore[arg-type, type-var]
+    now = declared(former + raised, partitions)
+    engine = stored(chart, declared(former, partitions), now)
+    wanted = [
+        (group, score)
+        for group, score in expected(chart, least_first=least)
+        if (low is None or ratio(low) <= ratio(score)) and (high is None or ratio(score) <= ratio(high))
+    ]
+    read: dict[str, Any] = {"least_first": least, "at_least": low, "at_most": high}
+    assert shown(Ranking(now, MONTH, Small(engine, most), **read)) == wanted
+    found: list[tuple[str, Any]] = []
+    token: str | None = None
+    with small_limits():
+        for turn in range(len(chart) + 2):
+            some = page(now, MONTH, sizes[turn % len(sizes)], Small(engine, most), token=token, **read)
+            found += shown(some)
+            token = some.token
+            if token is None:
+                break
+        n, start = sizes[0], sizes[-1]
+        part = page(now, MONTH, n, Small(engine, most), start=start, **read)
+    assert token is None
+    assert found == wanted
+    assert shown(part) == wanted[start - 1 : start - 1 + n]
 
 
 @given(chart=charts, shards=st.integers(1, 5), partitions=st.integers(2, 4), least=st.booleans())

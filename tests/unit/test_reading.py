@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -167,6 +169,66 @@ def test_equal_entries_are_read_to_the_last_and_no_others(engine: MemoryDynamoDB
     assert [one.group for one in Plain.bottom("2018-01", 30, client=engine)] == [f"{n:02}" for n in range(30)]
 
 
+def test_bounds_are_asked_of_every_key_so_that_what_lies_outside_costs_nothing(engine: MemoryDynamoDB) -> None:
+    counts = {f"song-{n:02}": n for n in range(3, 43)}
+    songs(engine, counts)
+    asked: list[dict[str, Any]] = []
+
+    class Noting:
+        """Notes what is asked, and how many entries came."""
+
+        entries = 0
+
+        def query(self, **arguments: Any) -> Any:
+            asked.append(arguments)
+            page = engine.query(**arguments)
+            self.entries += len(page["Items"])
+            return page
+
+    noting = Noting()
+    assert [one["Plays"] for one in Chart.all("2018-01", at_least=39, at_most=41, client=noting)] == [41, 40, 39]
+    assert noting.entries == 3
+    assert len(asked) == 9
+    assert {each["KeyConditionExpression"] for each in asked} == {"#key = :key AND #value BETWEEN :least AND :most"}
+    reads: list[tuple[Any, list[int]]] = [
+        (Chart.top("2018-01", 2, at_most=10, client=noting), [10, 9]),
+        (Chart.top("2018-01", 2, at_most=10, start=3, client=noting), [8, 7]),
+        (Chart.bottom("2018-01", 2, at_least=Decimal("9.5"), client=noting), [10, 11]),
+        (Chart.top("2018-01", at_least=43, client=noting), []),
+        (Chart.all("2018-01", at_least=5, at_most=5, client=noting), [5]),
+    ]
+    for found, expected in reads:
+        assert [one["Plays"] for one in found] == expected
+
+
+def test_bounds_hold_for_the_total_where_several_items_make_up_an_aggregate() -> None:
+    class Parts(Aggregation):
+        """Three items an aggregate, each below the bound by itself."""
+
+        name = "parts"
+        source = plays
+        target = Table("Parts", pk="song", sk="SK")
+        group_by = "song"
+        window = Monthly("at")
+        partitions = 3
+        Plays = Count()
+        index = Index("Parts", pk="Month", sk="Plays")
+
+    engine = MemoryDynamoDB()
+    for request in table_requests(App("app", [Parts])):
+        engine.create_table(**request)
+    for group, parts in (("low", (1, 1, 1)), ("high", (2, 3, 4)), ("middle", (0, 6, 0))):
+        for partition, count in enumerate(parts):
+            item = {**Parts._declaration.key(group, "2018-01", partition), "Month": {"S": "2018-01"}}
+            engine.put_item(TableName="Parts", Item={**item, "Plays": {"N": str(count)}})
+    found = Parts.all("2018-01", at_least=5, at_most=9, client=engine)
+    assert [(one.group, one["Plays"]) for one in found] == [("high", 9), ("middle", 6)]
+    first = Parts.top("2018-01", 1, at_least=5, client=engine)
+    assert [one.group for one in first] == ["high"]
+    rest = Parts.top("2018-01", at_least=5, token=first.token, client=engine)
+    assert ([one.group for one in rest], rest.token) == (["middle"], None)
+
+
 def test_a_long_tail_of_equal_entries_takes_few_requests(engine: MemoryDynamoDB) -> None:
     class Plain(Chart):
         name = "chart"
@@ -203,6 +265,13 @@ def test_an_entry_that_is_seen_under_two_keys_is_given_out_once() -> None:
         (lambda client: Chart.bottom("2018-01", start=0, client=client), "chart: start: expected a whole number from 1 to 1,000,000,000, came 0"),
         (lambda client: Chart.top("2018-01", start=2, token="x", client=client), "chart: expected a token or a start, came both"),
         (lambda client: Chart.top("2018-01", token="x", client=client), "chart: token: expected a token of a read of '2018-01', the greatest first, came 'x'"),
+        (lambda client: Chart.top("2018-01", at_least=0.5, client=client), "chart: at_least: expected an int or a Decimal that DynamoDB can hold, or None, came 0.5"),
+        (lambda client: Chart.bottom("2018-01", at_most="5", client=client), "chart: at_most: expected an int or a Decimal that DynamoDB can hold, or None, came '5'"),
+        (lambda client: Chart.all("2018-01", at_most=True, client=client), "chart: at_most: expected an int or a Decimal that DynamoDB can hold, or None, came True"),
+        (lambda client: Chart.all("2018-01", at_least=10**38 + 1, client=client), "chart: at_least: expected an int or a Decimal that DynamoDB can hold"),
+        (lambda client: Chart.all("2018-01", at_least=Decimal("NaN"), client=client), "chart: at_least: expected an int or a Decimal that DynamoDB can hold"),
+        (lambda client: Chart.top("2018-01", at_least=3, at_most=2, client=client), "chart: at_most: expected no less than at_least, 3, came 2"),
+        (lambda client: Chart.top("2018-01", at_least=3, at_most=5, token="x", client=client), "chart: token: expected a token of a read of '2018-01', at_least=3, at_most=5, the greatest first, came 'x'"),
         (lambda client: Chart.series("blue", "2018-02", "2018-01", client=client), "expected a last window that is not before the first, '2018-02', came '2018-01'"),
         (lambda client: Measured.series("blue", "2018-01-01T00", "2018-01-01T01", client=client), r"measured: group: expected a value for each of \('song', 'kind'\), came 'blue'"),
     ],
@@ -215,8 +284,18 @@ def test_a_wrong_read_is_told_in_one_sentence(read: Any, message: str, engine: M
 def test_a_token_goes_on_with_its_own_read_and_with_no_other(engine: MemoryDynamoDB) -> None:
     songs(engine, dict.fromkeys("abc", 3))
     token = Chart.top("2018-01", 1, client=engine).token
+    bounded = Chart.top("2018-01", 1, at_least=3, client=engine).token
     assert token is not None
+    assert bounded is not None
+    made = [*json.loads(urlsafe_b64decode(bounded + "=="))[:-2], "2", "a"]
+    outside = urlsafe_b64encode(json.dumps(made).encode()).decode()
     others = [
+        lambda: Chart.top("2018-01", at_least=3, token=token, client=engine),
+        lambda: Chart.top("2018-01", token=bounded, client=engine),
+        lambda: Chart.top("2018-01", at_least=2, token=bounded, client=engine),
+        lambda: Chart.top("2018-01", at_most=3, token=bounded, client=engine),
+        lambda: Chart.all("2018-01", at_least=3, at_most=3, token=bounded, client=engine),
+        lambda: Chart.top("2018-01", at_least=3, token=outside, client=engine),
         lambda: Chart.top("2018-02", token=token, client=engine),
         lambda: Chart.bottom("2018-01", token=token, client=engine),
         lambda: Chart.top("2018-01", token=token[:-2], client=engine),
@@ -225,6 +304,8 @@ def test_a_token_goes_on_with_its_own_read_and_with_no_other(engine: MemoryDynam
         with pytest.raises(ReadError, match="chart: token: expected a token of a read of"):
             read()
     assert [one.group for one in Chart.top("2018-01", token=token, client=engine)] == ["b", "c"]
+    same = Decimal("3.0")
+    assert [one.group for one in Chart.all("2018-01", at_least=same, token=bounded, client=engine)] == ["b", "c"]
 
 
 def test_a_series_has_every_window_gaps_as_zero_and_a_total(engine: MemoryDynamoDB) -> None:
