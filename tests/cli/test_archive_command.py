@@ -42,7 +42,7 @@ class ExpiredSessions(TtlArchive):
 
 
 app = App("shop", [ByMonth, ExpiredSessions])
-APP = ["by-month", "--app", "tests.cli.test_archive:app"]
+APP = ["by-month", "--app", "tests.cli.test_archive_command:app"]
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_a_command_line_of_the_docs_runs(
     filled = Shelf(ExpiredSessions)
     filled.file(0, [{"UserId": "ann", "SessionId": "7", "ExpiresAt": 1_500_000_000}], partition="month=2018-01")
     shelf.client = filled.objects
-    assert main([*shlex.split(line), "--app", "tests.cli.test_archive:app"]) == 0
+    assert main([*shlex.split(line), "--app", "tests.cli.test_archive_command:app"]) == 0
 
 
 def test_the_docs_tell_of_every_command() -> None:
