@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -18,21 +19,32 @@ class SparseDelivery(Writer[EntryUpdate]):
 
     def _apply(self, job: EntryUpdate, outcome: Outcome, terms: Terms) -> None:
         outcome.failed_from = job.first
+        reason = self._write(job, outcome, terms)
+        if reason is not None:
+            self._refuse(job, reason, outcome, terms)
+        outcome.failed_from = None
+
+    def _write(self, job: EntryUpdate, outcome: Outcome, terms: Terms) -> str | None:
+        """Write it; why DynamoDB will never take it, if it will not."""
         try:
             self._call(outcome, terms, "update_item", entry_request(job))
         except ClientError as error:
-            if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
-                # The item has changed since, of which it has another record, or is gone.
-                outcome.duplicates += 1
-            else:
-                self._refuse(job, error.response["Error"].get("Message", str(error)), outcome, terms)
+            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                return str(error.response["Error"].get("Message", error))
+            # The item has changed since, of which it has another record, or is gone.
+            outcome.duplicates += 1
         else:
             outcome.absorbed += 1
-        outcome.failed_from = None
+        return None
 
     def _refuse(self, job: EntryUpdate, reason: str, outcome: Outcome, terms: Terms) -> None:
-        """Set aside what DynamoDB will never take, such as an entry that makes an item too large."""
+        """Set aside what DynamoDB will never take, such as an entry that makes an item too large.
+
+        The item keeps no former entry, which is not its own any more.
+        """
         refuse_misfit(reason, outcome, terms, misfit=is_misfit(reason))
+        if job.entry is not None:
+            self._write(replace(job, entry=None), Outcome(job.declaration), terms)
         rejected = [Rejection(job.first, ("", ""), reason)]
         if terms.keeper is not None:
             terms.keeper.write(job.declaration, rejected)

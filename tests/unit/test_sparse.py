@@ -499,6 +499,42 @@ def test_an_entry_that_makes_its_item_too_large_is_set_aside() -> None:
     assert indexed(engine).keys() == {"order-1"}
 
 
+class TooLarge:
+    """A client whose items have no room for an entry, and of which some other calls fail."""
+
+    def __init__(self, engine: Any, error: ClientError | None = None) -> None:
+        self.engine, self.error = engine, error
+
+    def update_item(self, **arguments: Any) -> Any:
+        if arguments["TableName"] == "Orders" and "SET" in arguments["UpdateExpression"]:
+            raise refused("ValidationException", "Item size to update has exceeded the maximum allowed size")
+        if arguments["TableName"] == "Orders" and self.error is not None:
+            raise self.error
+        return self.engine.update_item(**arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
+def test_an_item_that_has_no_room_for_its_entry_keeps_no_former_one() -> None:
+    engine = tables()
+    former, now = order(0), order(0, placed="2024-01-02")
+    put(engine, former)
+    consumer(engine)(event(inserted(orders, former)))
+    assert indexed(engine).keys() == {"order-0"}
+    there = decode_item(engine.scan(TableName="Orders")["Items"][0])
+    changed = {**there, **now}
+    put(engine, changed)
+    run = event(modified(orders, there, changed))
+    found = consumer(TooLarge(engine, refused("AccessDeniedException")))(run)
+    assert found["batchItemFailures"] != []
+    assert entries(engine) == {}
+    found = consumer(TooLarge(engine))(run)
+    assert (found["batchItemFailures"], found["streamfold"]["badRecords"]) == ([], 1)
+    assert indexed(engine) == {}
+    assert len(entries(engine)) == 1
+
+
 def test_where_dynamodb_rejects_all_for_what_no_record_is_to_blame_the_batch_fails() -> None:
     engine = tables()
     put(engine, order())
