@@ -21,7 +21,7 @@ from handlers.expired_sessions import ExpiredSessions
 from tests.simulation.archives import ARCHIVES, history_of
 
 CHUNK = 500
-HISTORIES = 5_000 if os.environ.get("CI") else 1_000
+HISTORIES = 2_500 if os.environ.get("CI") else 500
 SEEDS = range(1200)
 
 
